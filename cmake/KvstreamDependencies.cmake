@@ -1,0 +1,47 @@
+# Every dependency comes from the system's packages; launch/packages.sh lists Debian's names.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(spdlog REQUIRED CONFIG)
+find_package(fmt REQUIRED CONFIG)
+find_package(tl-expected REQUIRED CONFIG)
+find_package(absl REQUIRED CONFIG)
+find_package(CLI11 REQUIRED CONFIG)
+find_package(nlohmann_json REQUIRED CONFIG)
+find_package(OpenSSL REQUIRED)
+pkg_check_modules(TOMLPP REQUIRED IMPORTED_TARGET tomlplusplus)
+pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
+pkg_check_modules(LIBURING REQUIRED IMPORTED_TARGET liburing)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
+
+if(KVSTREAM_WITH_MPI)
+  find_package(MPI REQUIRED COMPONENTS CXX)
+  # HDF5's finder needs C; the parallel flavour is required.
+  enable_language(C)
+  find_package(MPI REQUIRED COMPONENTS C CXX)
+  # CMake's finder runs HDF5's compiler wrapper, which fails in a path with a space; Debian's .pc
+  # files do not.
+  pkg_search_module(HDF5_MPI QUIET IMPORTED_TARGET hdf5-mpi hdf5-openmpi)
+  if(HDF5_MPI_FOUND)
+    message(STATUS "Found parallel HDF5 ${HDF5_MPI_VERSION} by pkg-config (${HDF5_MPI_MODULE_NAME})")
+    add_library(hdf5::hdf5 ALIAS PkgConfig::HDF5_MPI)
+  else()
+    set(HDF5_PREFER_PARALLEL ON)
+    find_package(HDF5 REQUIRED COMPONENTS C)
+    if(NOT HDF5_IS_PARALLEL)
+      message(FATAL_ERROR "HDF5 was found, but not its parallel flavour (Debian: libhdf5-openmpi-dev); "
+                          "or configure with -DKVSTREAM_WITH_MPI=OFF")
+    endif()
+  endif()
+endif()
+
+if(KVSTREAM_WITH_CUDA)
+  find_package(CUDAToolkit REQUIRED)
+endif()
+
+if(KVSTREAM_BUILD_TESTS)
+  find_package(GTest REQUIRED CONFIG)
+endif()
+if(KVSTREAM_BUILD_BENCH)
+  find_package(benchmark REQUIRED CONFIG)
+endif()

@@ -1,0 +1,65 @@
+// A rank's engine with its tiers, and how they are opened and left by all ranks together.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/settings.hpp"
+#include "kvstream/engine.hpp"
+#include "launch/bootstrap.hpp"
+#include "replay/run_devices.hpp"
+#include "tiers/throttle_control.hpp"
+
+namespace kvstream {
+
+struct JobOptions {
+  EngineConfig config;                  ///< without tiers: a temporary set is made
+  std::uint64_t namespace_fingerprint = 0;
+  std::uint64_t other_bytes = 0;        ///< memory of a rank beside pool and host tiers
+  const Clock* clock = nullptr;
+};
+
+/// Owned by a subcommand; its thread. Every member is called by all ranks together. The
+/// directories of tiers that were asked for stay; temporary ones go with close().
+class Job {
+ public:
+  /// Checks directories, disk space and memory first. All ranks return the same error.
+  static Result<std::unique_ptr<Job>> open(Bootstrap& bootstrap, JobOptions options);
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  Engine& engine() { return *engine_; }
+  const std::vector<ReplayTier>& tiers() const { return tiers_; }
+  const EngineConfig& config() const { return options_.config; }
+  /// Lifts every throttle (true), or puts it back.
+  void full_speed(bool lifted);
+  /// One tier's throttle at factor x its configured rates.
+  void set_speed(const std::string& tier, double factor);
+  /// True when a thread of the engine is stuck in the kernel: the program must end by `_exit`.
+  bool close();
+
+ private:
+  Job(Bootstrap& bootstrap, JobOptions options)
+      : bootstrap_(bootstrap), options_(std::move(options)) {}
+  Status make_temporary_tiers();
+  Status expand_and_check();
+  Status check_all_memory() const;
+  Status open_engine();
+  void remove_temporary();
+
+  Bootstrap& bootstrap_;
+  JobOptions options_;
+  std::string temporary_;
+  std::vector<ReplayTier> tiers_;
+  std::vector<NamedThrottle> throttles_;
+  std::unique_ptr<Engine> engine_;
+};
+
+/// Which of the tiers that outlive a process reads fastest, as far as specs tell: `rival` uses it.
+std::string faster_tier(const std::vector<TierSpec>& tiers);
+
+}  // namespace kvstream

@@ -1,0 +1,247 @@
+#include "launch/replay_command.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "config/tier_spec.hpp"
+#include "core/keys.hpp"
+#include "core/logging.hpp"
+#include "launch/job.hpp"
+#include "launch/run_files.hpp"
+#include "launch/signals.hpp"
+#include "replay/agreement.hpp"
+
+namespace kvstream {
+namespace {
+
+constexpr char kDescription[] =
+    "Plays a trace's requests through real tiers, with real bytes, and says how fast it was, "
+    "against which bound, and that every byte was right.";
+constexpr char kExamples[] = R"(Examples:
+  kvstream replay
+      the built-in generator through host, nvme and pfs directories under a temporary folder
+  kvstream replay trace.jsonl --requests 300 --tier nvme=nvme:/local/kv,cap=8GiB \
+      --tier pfs=pfs:/scratch/kv,cap=64GiB
+      real devices; the directories are kept, and the next run starts warm
+  kvstream replay trace.jsonl --skip 9000 --prefill-store --requests 300 --pairs 7 \
+      --policy serial,pooled,static,shortest-queue,completion --json run.json
+      five policies from the same warm contents, with intervals
+  kvstream replay --side rival --side rival-deferred --side no-cache --side completion
+  mpirun -n 4 kvstream replay trace.jsonl
+Exit codes: 0 good; 1 a wrong byte, an account that did not close, a run that failed;
+2 bad input; 130 interrupted.)";
+
+std::uint64_t write_queue_of(const Settings& settings) {
+  return settings.write_queue_bytes_max != 0 ? settings.write_queue_bytes_max
+                                             : settings.pool_bytes / 4;
+}
+
+/// The bytes that a rank's two step buffers take.
+std::uint64_t step_bytes(const std::vector<TraceRequest>& requests, std::uint32_t batch,
+                         const Group& group) {
+  std::vector<TraceRequest> mine;
+  for (std::size_t i = group.rank(); i < requests.size(); i += group.size()) {
+    mine.push_back(requests[i]);
+  }
+  return 2 * largest_step_bytes(mine, batch);
+}
+
+}  // namespace
+
+ReplayCommand::ReplayCommand(CLI::App& app)
+    : app_(app.add_subcommand("replay", kDescription)) {
+  config_.settings.record_steps = true;
+  add_engine_settings(table_, config_);
+  add_replay_settings(table_, replay_);
+  app_->footer(kExamples);
+  add_options(*app_, table_, line_);
+  app_->add_option_function<std::string>(
+      "TRACE", [this](const std::string& text) { line_.values["trace"] = text; },
+      "as --trace");
+  app_->add_option("--side", line_.sides,
+                   "a side of the comparison: a policy, a preset (rival, rival-deferred, no-cache) "
+                   "and/or SETTING=VALUE words; repeatable")
+      ->expected(1)
+      ->take_all();
+  app_->add_option("--slow", line_.slow,
+                   "TIER@SECONDS=FACTOR: so long after a side's start the tier's throttle changes")
+      ->expected(1)
+      ->take_all();
+}
+
+Status ReplayCommand::configure() {
+  const auto policy = line_.values.find("policy");
+  if (policy != line_.values.end() && policy->second.find(',') != std::string::npos) {
+    policies_ = policy->second;
+    line_.values.erase(policy);
+  }
+  return apply(line_, table_, config_);
+}
+
+void derive_settings(EngineConfig& config, const SettingsTable& table, const BlockShape& shape) {
+  const std::uint32_t rounded = (shape.block_bytes_max() + 4095U) & ~4095U;
+  if (table.source_of("block-max") == ValueSource::kDefault ||
+      config.settings.block_bytes_max < rounded) {
+    config.settings.block_bytes_max = rounded;
+  }
+  config.settings.record_steps = true;
+}
+
+int ReplayCommand::run() {
+  const std::uint32_t rank = launcher_rank();
+  Status status = configure();
+  if (status.is_ok()) status = setup_logging(rank, config_.log);
+  if (!status.is_ok()) {
+    print_error(status, rank);
+    return kExitBadInput;
+  }
+  auto bootstrap = open_bootstrap(replay_.bootstrap, config_.node);
+  if (!bootstrap) {
+    print_error(bootstrap.error(), rank);
+    return kExitBadInput;
+  }
+  catch_signals();
+  const int code = run_in(**bootstrap);
+  if ((*bootstrap)->leave()) {
+    std::fflush(nullptr);
+    ::_exit(code);
+  }
+  return code;
+}
+
+nlohmann::json ReplayCommand::config_json() const {
+  nlohmann::json config = table_.to_json();
+  config["tiers"] = nlohmann::json::array();
+  for (const auto& spec : config_.tiers) config["tiers"].push_back(format_tier_spec(spec));
+  config["sides"] = line_.sides;
+  config["policies"] = policies_;
+  config["slow"] = line_.slow;
+  return config;
+}
+
+int ReplayCommand::run_in(Bootstrap& bootstrap) {
+  Group& group = bootstrap.group();
+  ReplayOptions options;
+  JobOptions job_options;
+  // Bad input of any kind is found on every rank, and said once.
+  const Status status = agree(group, [&]() -> Status {
+    const auto shape = shape_of(replay_);
+    if (!shape) return shape.error();
+    const BlockKey namespace_key = namespace_of(replay_, *shape);
+    auto trace = load_trace(replay_, *shape, namespace_key);
+    if (!trace) return trace.error();
+    options.earlier = std::move(trace->earlier);
+    options.requests = std::move(trace->requests);
+    options.loop.shape = *shape;
+    options.loop.time_scale = parse_scale(replay_.scale)->time;
+    if (!policies_.empty()) {
+      auto sides = parse_policy_list(policies_, config_.mode);
+      if (!sides) return sides.error();
+      options.sides = std::move(*sides);
+    }
+    for (const auto& text : line_.sides) {
+      auto side = parse_side(text, config_.mode, faster_tier(config_.tiers));
+      if (!side) return side.error();
+      options.sides.push_back(std::move(*side));
+    }
+    if (options.sides.empty()) {
+      options.sides.push_back({std::string(to_string(config_.mode.policy)), config_.mode});
+    }
+    for (const auto& text : line_.slow) {
+      auto slow = parse_slow(text);
+      if (!slow) return slow.error();
+      options.slow.push_back(std::move(*slow));
+    }
+    derive_settings(config_, table_, *shape);
+    job_options.namespace_fingerprint = namespace_fingerprint(namespace_key);
+    job_options.other_bytes = step_bytes(options.requests, replay_.batch, group);
+    if (Status bad = check_writable(replay_.timeline); group.rank() == 0 && !bad.is_ok()) return bad;
+    return group.rank() == 0 ? check_writable(line_.json_path) : Status::ok();
+  }());
+  if (!status.is_ok()) {
+    print_error(status, group.rank());
+    return kExitBadInput;
+  }
+  options.trace_name = replay_.trace;
+  options.prefill = replay_.prefill_store ? Prefill::kOn : Prefill::kOff;
+  options.loop.batch = replay_.batch;
+  options.loop.arrivals = replay_.arrivals;
+  options.loop.prefill_tokens_per_s = replay_.prefill_tokens_per_s;
+  options.loop.decode_tokens_per_s = replay_.decode_tokens_per_s;
+  options.loop.verify = replay_.verify ? Verify::kOn : Verify::kOff;
+  options.pairs = replay_.pairs;
+  options.replication = config_.mode.replication;
+  options.calibrate = replay_.calibrate ? Calibrate::kOn : Calibrate::kOff;
+  options.calibration.measure_ns = kSecond;
+  options.timeline_path = replay_.timeline;
+
+  job_options.config = config_;
+  job_options.clock = &SteadyClock::instance();
+  auto job = Job::open(bootstrap, std::move(job_options));
+  if (!job) {
+    print_error(job.error(), group.rank());
+    return kExitBadInput;
+  }
+  config_.tiers = (*job)->config().tiers;
+  return play_and_report(bootstrap, **job, std::move(options), replay_.progress, line_.json_path,
+                         config_json());
+}
+
+int play_and_report(Bootstrap& bootstrap, Job& job, ReplayOptions options, ProgressMode progress,
+                    const std::string& json_path, const nlohmann::json& config) {
+  Group& group = bootstrap.group();
+  const Settings& settings = job.config().settings;
+  options.write_queue_bytes = write_queue_of(settings);
+  options.block_bytes_max = settings.block_bytes_max;
+  options.copy_threads = settings.copy_threads;
+  options.loop.step_deadline_ns = settings.step_deadline_ns;
+  options.loop.waited_save_bytes = options.write_queue_bytes / 2;
+  ProgressBar bar(progress, group.rank());
+  ReplayParts parts;
+  parts.engine = &job.engine();
+  parts.group = &group;
+  parts.clock = &SteadyClock::instance();
+  parts.stop = &stop_flag();
+  parts.tiers = job.tiers();
+  parts.full_speed = [&job](bool lifted) { job.full_speed(lifted); };
+  parts.set_speed = [&job](const std::string& tier, double factor) { job.set_speed(tier, factor); };
+  parts.progress = [&bar](const std::string& what, std::uint64_t done, std::uint64_t all) {
+    bar.show(what, done, all);
+  };
+  auto outcome = run_replay(options, parts);
+  bar.wipe();
+  int code = kExitGood;
+  if (!outcome) {
+    print_error(outcome.error(), group.rank());
+    code = stop_flag().load() ? kExitInterrupted : kExitWrong;
+  } else {
+    if (group.rank() == 0) {
+      outcome->json["config"] = config;
+      outcome->json["interrupted"] = outcome->interrupted;
+      if (json_path != "-") fmt::print("{}", outcome->table);
+      if (!json_path.empty()) {
+        const Status written = write_json(json_path, outcome->json);
+        if (!written.is_ok()) print_error(written, 0);
+        if (!written.is_ok()) code = kExitWrong;
+      }
+    }
+    if (!outcome->good) {
+      print_error({Code::kCorrupt, outcome->why_not}, group.rank());
+      code = kExitWrong;
+    } else if (outcome->interrupted) {
+      print_error({Code::kClosed, "interrupted; the report covers what was played"}, group.rank());
+      code = kExitInterrupted;
+    }
+  }
+  std::fflush(stdout);
+  if (job.close()) {
+    std::fflush(nullptr);
+    ::_exit(code == kExitGood ? kExitWrong : code);
+  }
+  return code;
+}
+
+}  // namespace kvstream

@@ -1,0 +1,176 @@
+#include "writeback/pump.hpp"
+
+#include <algorithm>
+
+namespace kvstream {
+namespace {
+
+constexpr std::uint64_t bit_of(std::uint8_t tier) { return std::uint64_t{1} << tier; }
+/// How many blocks leave a tier at once when it is full.
+constexpr std::uint32_t kEvictAtOnce = 4;
+constexpr Nanos kLookAgain = 2 * kMillisecond;
+
+}  // namespace
+
+WriteBackPump::WriteBackPump(Options options, std::vector<Target> targets, Catalog& catalog,
+                             PumpHost& host)
+    : options_(options),
+      targets_(std::move(targets)),
+      catalog_(catalog),
+      host_(host),
+      queues_(targets_.size()),
+      counters_(targets_.size()) {}
+
+bool WriteBackPump::wants(const Item& item, std::uint8_t tier) const {
+  return item.used && ((item.all | item.any) & bit_of(tier)) != 0;
+}
+
+void WriteBackPump::enqueue(const PumpBlock& block, Nanos now) {
+  std::uint32_t index = 0;
+  if (unused_.empty()) {
+    index = static_cast<std::uint32_t>(items_.size());
+    items_.emplace_back();
+    items_.back().writes.resize(targets_.size());
+  } else {
+    index = unused_.back();
+    unused_.pop_back();
+  }
+  Item& item = items_[index];
+  ++items_used_;
+  item.block = block;
+  item.all = block.targets.all;
+  item.any = block.targets.any;
+  item.failed = 0;
+  item.copies = item.writing = 0;
+  item.since = now;
+  item.used = true;
+  std::fill(item.writes.begin(), item.writes.end(), Write{});
+  // A tier that has the block already needs no second copy of it.
+  const auto known = catalog_.find(block.block.key, item.all | item.any);
+  for (const auto& replica : known.all()) {
+    if ((item.any & bit_of(replica.tier)) != 0) item.any = 0;
+    item.all &= ~bit_of(replica.tier);
+    ++item.copies;
+  }
+  for (std::uint8_t tier = 0; tier < targets_.size(); ++tier) {
+    if (wants(item, tier)) queues_[tier].push_back(index);
+  }
+  finish_if_done(index);
+}
+
+Nanos WriteBackPump::turn(Nanos now) {
+  Nanos again = kNever;
+  for (std::uint8_t tier = 0; tier < targets_.size(); ++tier) {
+    auto& queue = queues_[tier];
+    while (!queue.empty()) {
+      const auto outcome = start(tier, queue.front(), now);
+      if (outcome == Start::kBlocked) {
+        again = std::min(again, now + kLookAgain);
+        break;
+      }
+      queue.pop_front();
+    }
+  }
+  return again;
+}
+
+WriteBackPump::Start WriteBackPump::start(std::uint8_t tier, std::uint32_t index, Nanos now) {
+  Item& item = items_[index];
+  if (!wants(item, tier)) return Start::kSkipped;
+  const auto [target, device] = targets_[tier];
+  const auto size = item.block.block.size_bytes;
+  if (device->free_places() == 0) return Start::kBlocked;
+  const bool reads_wait = host_.reads_wait(tier);
+  if (reads_wait && !device->write_credit_covers(size)) return Start::kBlocked;
+  const auto slot = reserve(tier, size);
+  if (!slot) {
+    const bool may_come = slot.error().code() == Code::kOverloaded;
+    if (may_come) host_.on_slots_wanted(tier);
+    if (may_come && now - item.since < options_.give_up_ns) return Start::kBlocked;
+    give_up(tier, item);
+    finish_if_done(index);
+    return Start::kSkipped;
+  }
+  const WriteOp op{kWriteBit | std::uint64_t{index} << 8 | tier, item.block.block.key, *slot, size,
+                   item.block.checksum, item.block.slab};
+  if (target->submit_writes({&op, 1}) == 0) {
+    target->free(*slot);
+    return Start::kBlocked;
+  }
+  if (reads_wait) device->spend_write_credit(size);
+  device->on_submit(Device::Kind::kWrite, size, now);
+  item.writes[tier] = {*slot, now};
+  item.all &= ~bit_of(tier);
+  if ((item.any & bit_of(tier)) != 0) item.any = 0;  // claimed: the others need not
+  if (item.writing++ == 0) ++in_flight_items_;
+  ++in_flight_;
+  return Start::kStarted;
+}
+
+Result<SlotRef> WriteBackPump::reserve(std::uint8_t tier, std::uint32_t size_bytes) {
+  auto slot = targets_[tier].tier->reserve(size_bytes);
+  if (slot || slot.error().code() != Code::kNoSpace) return slot;
+  const auto victims = catalog_.evict(tier, kEvictAtOnce);
+  for (const auto& victim : victims) targets_[tier].tier->free(victim.replica.at);
+  counters_[tier].evicted += victims.size();
+  return victims.empty() ? slot : targets_[tier].tier->reserve(size_bytes);
+}
+
+void WriteBackPump::give_up(std::uint8_t tier, Item& item) {
+  item.all &= ~bit_of(tier);
+  item.any &= ~bit_of(tier);
+}
+
+void WriteBackPump::on_write_complete(std::uint8_t tier, const Completion& done, Nanos now) {
+  const auto index = static_cast<std::uint32_t>((done.id & ~kWriteBit) >> 8);
+  Item& item = items_[index];
+  Write& write = item.writes[tier];
+  const auto& block = item.block.block;
+  const bool good = done.code == Code::kOk;
+  targets_[tier].device->on_complete(Device::Kind::kWrite, block.size_bytes, write.submitted_at,
+                                     good, now);
+  --in_flight_;
+  if (--item.writing == 0) --in_flight_items_;
+  const Replica replica{tier, true, write.at, block.size_bytes, item.block.checksum};
+  if (good && catalog_.publish(block.key, replica)) {
+    ++item.copies;
+    ++counters_[tier].writes;
+    counters_[tier].written_bytes += block.size_bytes;
+  } else {
+    targets_[tier].tier->free(write.at);
+    if (!good) retry_elsewhere(tier, index);
+  }
+  finish_if_done(index);
+}
+
+void WriteBackPump::retry_elsewhere(std::uint8_t failed, std::uint32_t index) {
+  Item& item = items_[index];
+  ++counters_[failed].errors;
+  item.failed |= bit_of(failed);
+  if ((item.block.targets.any & bit_of(failed)) == 0) return;
+  item.any = item.block.targets.any & ~item.failed;
+  for (std::uint8_t tier = 0; tier < targets_.size(); ++tier) {
+    if ((item.any & bit_of(tier)) != 0) queues_[tier].push_back(index);
+  }
+}
+
+void WriteBackPump::finish_if_done(std::uint32_t index) {
+  Item& item = items_[index];
+  if (item.writing > 0 || (item.all | item.any) != 0) return;
+  item.used = false;
+  --items_used_;
+  unused_.push_back(index);
+  host_.on_written(item.block, item.copies);
+}
+
+void WriteBackPump::drop_queued(Nanos) {
+  for (std::uint32_t index = 0; index < items_.size(); ++index) {
+    Item& item = items_[index];
+    if (!item.used) continue;
+    item.all = item.any = 0;
+    finish_if_done(index);
+  }
+  for (auto& queue : queues_) queue.clear();
+}
+
+}  // namespace kvstream
