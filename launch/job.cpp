@@ -130,10 +130,11 @@ Status Job::make_temporary_tiers() {
   if (path->empty()) {
     return {Code::kIoError, "failed to make a temporary folder; set TMPDIR, or give --tier"};
   }
-  temporary_ = *path;
+  temporary_ = std::make_unique<TemporaryFolder>(
+      *path, group.local_rank() == 0 ? FolderRole::kRemover : FolderRole::kGuest);
   TierSpec host{"host", "host", "", kTemporaryHostCap, {}, 0};
-  TierSpec nvme{"nvme", "nvme", temporary_ + "/nvme", kTemporaryDiskCap, {}, 0};
-  TierSpec pfs{"pfs", "pfs", temporary_ + "/pfs", kTemporaryDiskCap, {}, 0};
+  TierSpec nvme{"nvme", "nvme", *path + "/nvme", kTemporaryDiskCap, {}, 0};
+  TierSpec pfs{"pfs", "pfs", *path + "/pfs", kTemporaryDiskCap, {}, 0};
   options_.config.tiers = {host, nvme, pfs};
   return Status::ok();
 }
@@ -224,14 +225,9 @@ bool Job::close() {
 
 /// When no rank uses it any more, or has not said so in time.
 void Job::remove_temporary() {
-  if (temporary_.empty()) return;
-  Group& group = bootstrap_.group();
-  [[maybe_unused]] const auto late = group.barrier(kGroup_ns);
-  if (group.local_rank() == 0) {
-    std::error_code ignored;
-    fs::remove_all(temporary_, ignored);
-  }
-  temporary_.clear();
+  if (!temporary_) return;
+  [[maybe_unused]] const auto late = bootstrap_.group().barrier(kGroup_ns);
+  temporary_.reset();
 }
 
 }  // namespace kvstream

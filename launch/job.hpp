@@ -10,6 +10,7 @@
 #include "config/settings.hpp"
 #include "kvstream/engine.hpp"
 #include "launch/bootstrap.hpp"
+#include "launch/temporary_folder.hpp"
 #include "replay/run_devices.hpp"
 #include "tiers/throttle_control.hpp"
 
@@ -53,7 +54,7 @@ class Job {
 
   Bootstrap& bootstrap_;
   JobOptions options_;
-  std::string temporary_;
+  std::unique_ptr<TemporaryFolder> temporary_;
   std::vector<ReplayTier> tiers_;
   std::vector<NamedThrottle> throttles_;
   std::unique_ptr<Engine> engine_;

@@ -5,12 +5,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -184,22 +186,28 @@ class DirectoryTier final : public BlockingTier {
     traits_.persistent = true;
   }
 
-  /// Each name that is whole and fits is a block; all else in the directory is left alone, but for
-  /// half-written files of our own.
+  /// Each name that is whole and fits is a block; of two in one slot the newer (the process ended
+  /// before chore() came to the other). All else is left alone, but for our own half-written files.
   Status recover() {
+    std::map<std::uint32_t, CatalogChange> newest;
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(directory_, error)) {
-      const std::string name = entry.path().filename();
-      if (name.ends_with(".block.partial")) ::unlink(entry.path().c_str());
+      const std::string file = entry.path();
+      if (file.ends_with(".block.partial")) ::unlink(file.c_str());
       CatalogChange found;
       found.own = true;
-      if (!parse(name, found) || slots_[found.at.slot].taken) continue;
-      slots_[found.at.slot] = {found.at.generation, true, entry.path()};
-      found_.push_back(found);
+      if (!parse(entry.path().filename(), found)) continue;
+      Slot& slot = slots_[found.at.slot];
+      const bool newer = found.at.generation > slot.generation;
+      if (slot.taken) freed_files_.push_back(newer ? slot.file : file);
+      if (!newer) continue;
+      slot = {found.at.generation, true, file};
+      newest[found.at.slot] = found;
     }
     if (error) {
       return {Code::kIoError, fmt::format("failed to list {} ({})", directory_, error.message())};
     }
+    for (const auto& [slot, found] : newest) found_.push_back(found);
     for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) {
       if (!slots_[slot].taken) free_.push_back(slot);
     }

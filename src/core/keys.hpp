@@ -1,4 +1,5 @@
-// Block keys: SHA-256 over (parent key, token ids as little-endian u32, extra keys), first 128 bits.
+// Block keys: SHA-256 over (parent key, token ids as little-endian u32, extra keys), first 128
+// bits.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,8 @@
 
 namespace kvstream {
 
-/// Bytes: a number with B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB, K, M, G, T (1024).
+/// Bytes: a number with B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB, K, M, G, T
+/// (1024).
 Result<std::uint64_t> parse_size(std::string_view text);
 /// As parse_size, with "/s" behind it (optional).
 Result<std::uint64_t> parse_rate(std::string_view text);

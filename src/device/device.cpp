@@ -14,7 +14,8 @@ constexpr double kWriteCreditBlocksMax = 4;
 
 }  // namespace
 
-Device::Device(Options options) : options_(std::move(options)) {
+Device::Device(Options options)
+    : options_(std::move(options)), write_window_(options_.block_bytes) {
   rate_ = measured_ = std::max(options_.prior_rate_bytes_per_s, 1.0) / 1e9;
   latency_ = std::max<Nanos>(options_.prior_latency_ns, 0);
   mean_bytes_ = std::max<std::uint32_t>(options_.block_bytes, 1);
@@ -37,6 +38,7 @@ void Device::on_submit(Kind kind, std::uint32_t bytes, Nanos now) {
     mean_bytes_ = std::max<std::uint64_t>((mean_bytes_ * 15 + bytes) / 16, 1);
   } else {
     ++writes_;
+    write_window_.on_submit(bytes, now);
   }
   bytes_ += bytes;
 }
@@ -45,6 +47,7 @@ void Device::on_complete(Kind kind, std::uint32_t bytes, Nanos submitted, bool g
   bytes_ -= std::min<std::uint64_t>(bytes_, bytes);
   if (kind == Kind::kWrite) {
     if (writes_ > 0) --writes_;
+    write_window_.on_complete(bytes, submitted, good, now);
     return;
   }
   if (reads_ > 0) --reads_;
@@ -67,9 +70,8 @@ void Device::measure_read(std::uint32_t bytes, Nanos submitted, Nanos now) {
   } else if (now > period_first_) {
     const Nanos busy = now - last_mark_;
     last_mark_ = now;
-    Bucket* last = bucket_count_ == 0
-                       ? nullptr
-                       : &buckets_[(bucket_first_ + bucket_count_ - 1) % kBuckets];
+    Bucket* last =
+        bucket_count_ == 0 ? nullptr : &buckets_[(bucket_first_ + bucket_count_ - 1) % kBuckets];
     if (last == nullptr || last->busy_ns >= kBucketNs) {
       if (bucket_count_ == kBuckets) {
         const Bucket& oldest = buckets_[bucket_first_];
@@ -128,12 +130,14 @@ void Device::end_round(Nanos now) {
   round_counts_ = true;
   if (!counts) return;
   const std::size_t kept = std::min(rounds_seen_, kRoundsKept);
-  const double best = *std::max_element(rounds_.begin(), rounds_.begin() + static_cast<std::ptrdiff_t>(kept));
+  const double best =
+      *std::max_element(rounds_.begin(), rounds_.begin() + static_cast<std::ptrdiff_t>(kept));
   double wanted = 2 * best * static_cast<double>(latency_);
   if (sharers_ > 1) {
     // The best of some rounds is a matter of luck among sharers; the last one is the share.
     const double last = rounds_[(rounds_seen_ - 1) % kRoundsKept];
-    wanted = 0.8 * 2 * last * static_cast<double>(latency_) + 2.0 * static_cast<double>(mean_bytes_);
+    wanted =
+        0.8 * 2 * last * static_cast<double>(latency_) + 2.0 * static_cast<double>(mean_bytes_);
   }
   wanted = std::min(wanted, 2.0 * static_cast<double>(window_));
   window_ = std::max(static_cast<std::uint64_t>(wanted), 2 * mean_bytes_);
@@ -148,7 +152,8 @@ void Device::tick(Nanos now) {
   if (quiet <= 0) return;
   if (sum_.count >= kTrustedBlocks)
     rate_ = static_cast<double>(sum_.bytes) / static_cast<double>(sum_.busy_ns + quiet);
-  rate_ = std::min(rate_, static_cast<double>(read_bytes_ + mean_bytes_) / static_cast<double>(quiet));
+  rate_ =
+      std::min(rate_, static_cast<double>(read_bytes_ + mean_bytes_) / static_cast<double>(quiet));
 }
 
 void Device::set_demand(bool unread_work_waits) {
@@ -180,10 +185,16 @@ std::uint32_t Device::free_places() const {
   // To the nearest block: 3.9 blocks that become 3 would slow the growth down.
   const std::uint64_t window = window_ + mean_bytes_ / 2;
   const std::uint64_t room = window > bytes_ ? (window - bytes_) / mean_bytes_ : 0;
-  const std::uint32_t least = operations < 2 ? 2 - operations : 0;
+  // Reads always get two places, whatever writes were let in while nobody read.
+  const std::uint32_t least = reads_ < 2 ? 2 - reads_ : 0;
   const std::uint64_t places = std::max<std::uint64_t>(room, least);
   return static_cast<std::uint32_t>(
       std::min<std::uint64_t>(places, options_.in_flight_max - operations));
+}
+
+std::uint32_t Device::free_write_places() const {
+  if (demand_ || reads_ > 0) return free_places();
+  return reads_ + writes_ < options_.in_flight_max && write_window_.has_room() ? 1 : 0;
 }
 
 void Device::earn_write_credit(std::uint32_t read_bytes, double share) {

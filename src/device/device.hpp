@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "device/write_window.hpp"
 #include "kvstream/clock.hpp"
 
 namespace kvstream {
@@ -16,9 +17,10 @@ namespace kvstream {
 ///
 /// Rates are measured over at least max(250 ms, 16 blocks) of busy time, from the first completion
 /// of a busy period on, so that the latency of its start does not count. The window is 2 x the best
-/// rate of the last 8 rounds x the latency of a lone read, at least 2 blocks; it begins there and at
-/// most doubles each round. Ranks that share the device each see their share of its rate, so their
-/// windows add up to one; two blocks are added and a fifth taken off each round, which evens them.
+/// rate of the last 8 rounds x the latency of a lone read, at least 2 blocks; it begins there and
+/// at most doubles each round. Ranks that share the device each see their share of its rate, so
+/// their windows add up to one; two blocks are added and a fifth taken off each round, which evens
+/// them.
 class Device {
  public:
   enum class Kind : std::uint8_t { kRead, kWrite };
@@ -52,6 +54,8 @@ class Device {
   std::uint64_t window_bytes() const { return window_; }
   /// Operations that may start now.
   std::uint32_t free_places() const;
+  /// Writes that may start now: as reads while there are any, else by a window of their own.
+  std::uint32_t free_write_places() const;
   std::uint32_t reads_in_flight() const { return reads_; }
   std::uint32_t writes_in_flight() const { return writes_; }
   std::uint64_t bytes_in_flight() const { return bytes_; }
@@ -62,9 +66,7 @@ class Device {
   /// 4 blocks, so that a long read phase does not end in a burst of writes.
   void earn_write_credit(std::uint32_t read_bytes, double share);
   /// Without waiting reads a write needs no credit, only a free place.
-  bool write_credit_covers(std::uint32_t bytes) const {
-    return !demand_ || write_credit_ >= bytes;
-  }
+  bool write_credit_covers(std::uint32_t bytes) const { return !demand_ || write_credit_ >= bytes; }
   void spend_write_credit(std::uint32_t bytes);
 
  private:
@@ -84,6 +86,7 @@ class Device {
   std::uint64_t mean_bytes() const { return mean_bytes_; }
 
   Options options_;
+  WriteWindow write_window_;
   double rate_ = 0;      ///< bytes per ns, decayed
   double measured_ = 0;  ///< bytes per ns
   Nanos latency_ = 0;
@@ -94,11 +97,11 @@ class Device {
   double write_credit_ = 0;
   bool demand_ = false;
 
-  bool alone_ = false;         ///< the one read in flight has had no company
-  bool period_open_ = false;   ///< a completion of this busy period has been seen
-  Nanos period_first_ = 0;     ///< when
-  Nanos last_mark_ = 0;        ///< the last completion counted
-  Nanos quiet_since_ = 0;      ///< the last completion, or the start of the busy period
+  bool alone_ = false;        ///< the one read in flight has had no company
+  bool period_open_ = false;  ///< a completion of this busy period has been seen
+  Nanos period_first_ = 0;    ///< when
+  Nanos last_mark_ = 0;       ///< the last completion counted
+  Nanos quiet_since_ = 0;     ///< the last completion, or the start of the busy period
   std::array<Bucket, kBuckets> buckets_{};
   std::size_t bucket_first_ = 0, bucket_count_ = 0;
   Bucket sum_;

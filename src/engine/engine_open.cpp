@@ -46,13 +46,15 @@ Status EngineImpl::start(std::vector<TierPart> parts) {
     const auto& context = options_.context;
     if (auto placement = (*topology)->place(context.local_rank, context.local_ranks)) {
       placement_ = std::move(*placement);
+      logger("engine").info("placement: {}", describe(placement_));
     }
   }
+  const ScopedBinding binding(placement_);  // threads and memory made from here on follow it
   if (Status status = open_pools(); !status.is_ok()) return status;
   if (read_slabs_->count() < kSlabsPerSourceMin * parts.size()) {
     return {Code::kInvalidArgument,
-            fmt::format("pool-bytes = {} gives {} staging slabs of {}, but {} tiers need {} at "
-                        "least; raise pool-bytes or lower block-bytes-max",
+            fmt::format("pool = {} gives {} staging slabs of {}, but {} tiers need {} at "
+                        "least; raise pool or lower block-max",
                         format_size(options_.settings.pool_bytes), read_slabs_->count(),
                         format_size(read_slabs_->slab_bytes()), parts.size(),
                         kSlabsPerSourceMin * parts.size())};
@@ -74,7 +76,7 @@ Status EngineImpl::open_pools() {
                                                                : settings.pool_bytes / 4;
   if (write_bytes >= settings.pool_bytes) {
     return {Code::kInvalidArgument,
-            fmt::format("write-queue-bytes-max = {} leaves nothing of pool-bytes = {} for reads",
+            fmt::format("write-queue-max = {} leaves nothing of pool = {} for reads",
                         format_size(write_bytes), format_size(settings.pool_bytes))};
   }
   auto reads = BufferPool::open(

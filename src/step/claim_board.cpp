@@ -250,18 +250,17 @@ ClaimBoard::Claimed ClaimBoard::claim(const Ask& ask, const SourceStates& states
   };
   while (candidates != 0) {
     double greatest = 0;
-    for_each_bit(candidates,
-                 [&](std::uint8_t i) { greatest = std::max(greatest, score(i)); });
+    for_each_bit(candidates, [&](std::uint8_t i) { greatest = std::max(greatest, score(i)); });
     int best = -1;
     for_each_bit(candidates, [&](std::uint8_t i) {
       if (score(i) < kPressureTie * greatest) return;
-      if (best < 0 || sets_[i].bands[band].first <
-                          sets_[static_cast<std::size_t>(best)].bands[band].first)
+      if (best < 0 ||
+          sets_[i].bands[band].first < sets_[static_cast<std::size_t>(best)].bands[band].first)
         best = i;
     });
     Set& set = sets_[static_cast<std::size_t>(best)];
-    const std::uint32_t count = std::min(
-        {ask.blocks_max, set.count, static_cast<std::uint32_t>(out.size())});
+    const std::uint32_t count =
+        std::min({ask.blocks_max, set.count, static_cast<std::uint32_t>(out.size())});
     const double bytes = static_cast<double>(count) * bytes_of_[set.bands[band].first];
     if (ask.adaptive && declines(ask.source, set, bytes, states)) {
       claimed.declined = true;

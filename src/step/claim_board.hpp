@@ -107,9 +107,9 @@ class ClaimBoard {
   std::vector<Set> sets_;
   std::uint64_t nonempty_ = 0;  ///< sets with unread blocks
   std::array<std::uint64_t, 2> nonempty_band_{};
-  std::array<std::uint64_t, kSourcesMax> sets_with_{};   ///< by source
-  std::array<double, kSourceSetsMax> ns_per_byte_{};     ///< of a set's sources; 0 without a rate
-  std::array<double, kSourceSetsMax> pressure_{};        ///< ns; kept with `within`
+  std::array<std::uint64_t, kSourcesMax> sets_with_{};  ///< by source
+  std::array<double, kSourceSetsMax> ns_per_byte_{};    ///< of a set's sources; 0 without a rate
+  std::array<double, kSourceSetsMax> pressure_{};       ///< ns; kept with `within`
   SourceMask sources_ = 0, singles_ = 0;
   SourceMask last_mask_ = 0;
   std::uint8_t last_set_ = 0;

@@ -42,9 +42,8 @@ Status StepDispatcher::Impl::check(const StepPlan& plan) const {
                                    " are under way, the most at a time); try later"};
   for (const PlannedBlock& block : plan.blocks)
     for (const SourceState& source : sources_) {
-      const std::uint64_t rounded =
-          (std::uint64_t{block.size_bytes} + source.alignment - 1) / source.alignment *
-          source.alignment;
+      const std::uint64_t rounded = (std::uint64_t{block.size_bytes} + source.alignment - 1) /
+                                    source.alignment * source.alignment;
       if (rounded > slabs_.slab_bytes())
         return {Code::kInvalidArgument,
                 "failed to begin a step (a block of " + std::to_string(block.size_bytes) +
@@ -131,7 +130,8 @@ void StepDispatcher::Impl::start_blocks(StepState& step) {
     for (std::size_t s = 0; s < sources_.size(); ++s)
       if (sources_[s].live && sources_[s].suspect) {
         const SourceMask own = bit(static_cast<SourceId>(s));
-        if (plan.adaptive || (block.spares & states_.live) == 0) state.mask |= block.claimable & own;
+        if (plan.adaptive || (block.spares & states_.live) == 0)
+          state.mask |= block.claimable & own;
         state.spares |= block.spares & own;
       }
     sources |= state.ever;
@@ -168,8 +168,8 @@ void StepDispatcher::Impl::report_planned_misses(StepState& step, Nanos now) {
 // Moves the first open question of a request on; what is no longer behind it goes to the front.
 void StepDispatcher::Impl::advance_open(StepState& step, std::uint32_t request) {
   std::uint32_t& open = step.open_at[request];
-  const std::uint32_t end = std::min(step.plan.requests[request].first_miss,
-                                     step.plan.requests[request].count_blocks);
+  const std::uint32_t end =
+      std::min(step.plan.requests[request].first_miss, step.plan.requests[request].count_blocks);
   const std::uint32_t from = open;
   while (open < end) {
     const BlockProgress& state = step.blocks[step.block_at(request, open)];
@@ -227,8 +227,8 @@ void StepDispatcher::Impl::add_replica(StepId id, const BlockKey& key, const Rep
   state.ever |= source;
   if (options_.record && b < step->record.blocks.size())
     step->record.blocks[b].sources = state.ever;
-  const bool room = step->plan.adaptive &&
-                    std::popcount(state.mask) < static_cast<int>(kSourcesPerBlockMax);
+  const bool room =
+      step->plan.adaptive && std::popcount(state.mask) < static_cast<int>(kSourcesPerBlockMax);
   if ((state.mask & states_.live) == 0 || room)
     state.mask |= source;
   else
@@ -301,9 +301,7 @@ Result<StepId> StepDispatcher::begin(StepPlan plan, std::shared_ptr<StepSink> si
   return impl_->begin(std::move(plan), std::move(sink), now);
 }
 void StepDispatcher::cancel(StepId step, Nanos now) { impl_->cancel(step, now); }
-void StepDispatcher::set_claim_blocks(std::uint32_t count) {
-  impl_->options_.claim_blocks = count;
-}
+void StepDispatcher::set_claim_blocks(std::uint32_t count) { impl_->options_.claim_blocks = count; }
 void StepDispatcher::add_replica(StepId step, const BlockKey& key, const Replica& replica,
                                  Nanos now) {
   impl_->add_replica(step, key, replica, now);

@@ -43,7 +43,8 @@ class DispatcherHost {
 };
 
 struct SourceCounters {
-  std::uint64_t hits = 0, reads = 0, read_bytes = 0, errors = 0, corrupt = 0, hedges = 0, overdue = 0;
+  std::uint64_t hits = 0, reads = 0, read_bytes = 0, errors = 0, corrupt = 0, hedges = 0,
+                overdue = 0;
 };
 struct DispatcherCounters {
   std::uint64_t requested = 0, hits = 0, misses = 0, late = 0, cancelled = 0;
@@ -87,7 +88,7 @@ class StepDispatcher {
   void set_live(SourceId source, bool live, Nanos now);
 
   /// The turn: poll the tiers and hand their completions in, then timers, then claims.
-  /// Ids of reads have bit 63 clear; the tier's other completions are not handed in.
+  /// Ids of reads have bits 62 and 63 clear; the tier's other completions are not handed in.
   void on_read_complete(SourceId source, const Completion& done, Nanos now);
   void on_placed(const PlaceDone& done, Nanos now);
   Nanos timers(Nanos now);

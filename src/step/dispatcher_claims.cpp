@@ -83,8 +83,8 @@ StepState* StepDispatcher::Impl::next_step(SourceId source) {
     StepState& step = steps_[slot];
     if (step.tried == tried_ || step.board.unread_for(source) == 0) continue;
     if (best != nullptr || active_.size() > 1) {
-      const double score = step.board.remaining_ns(states_) +
-                           options_.ageing * static_cast<double>(step.submitted);
+      const double score =
+          step.board.remaining_ns(states_) + options_.ageing * static_cast<double>(step.submitted);
       if (best != nullptr && score >= least) continue;
       least = score;
     }
@@ -95,8 +95,7 @@ StepState* StepDispatcher::Impl::next_step(SourceId source) {
 
 bool StepDispatcher::Impl::claim_for(SourceId s, Nanos now, Nanos& wake) {
   SourceState& source = sources_[s];
-  if (unread_of_[s] == 0 || !source.live || source.suspect ||
-      source.batch.size() >= kClaimMax)
+  if (unread_of_[s] == 0 || !source.live || source.suspect || source.batch.size() >= kClaimMax)
     return false;
   const std::uint32_t places = source.device->free_places();
   if (places == 0) return false;
@@ -125,15 +124,13 @@ bool StepDispatcher::Impl::claim_for(SourceId s, Nanos now, Nanos& wake) {
 }
 
 // True when blocks left the board. A claim that cannot have all its slabs shrinks.
-bool StepDispatcher::Impl::claim_from(StepState& step, SourceId source,
-                                      const ClaimBoard::Ask& ask, Nanos now, Nanos& wake,
-                                      bool& refused) {
+bool StepDispatcher::Impl::claim_from(StepState& step, SourceId source, const ClaimBoard::Ask& ask,
+                                      Nanos now, Nanos& wake, bool& refused) {
   std::array<std::uint32_t, kClaimMax> blocks;
   const ClaimBoard::Claimed claimed = step.board.claim(ask, states_, blocks);
   if (claimed.declined) wake = std::min(wake, now + relook_ns(source));
   bool any = false;
-  for (std::uint32_t i = 0; i < claimed.count; ++i)
-    step.blocks[blocks[i]].phase = BlockPhase::kOut;
+  for (std::uint32_t i = 0; i < claimed.count; ++i) step.blocks[blocks[i]].phase = BlockPhase::kOut;
   for (std::uint32_t i = 0; i < claimed.count; ++i) {
     if (refused) {
       rest(step, blocks[i], now);
@@ -224,14 +221,15 @@ StepDispatcher::Impl::Issued StepDispatcher::Impl::issue(StepState& step, std::u
   read.kind = kind;
   read.hedge = hedge;
   read.size_bytes = planned.size_bytes;
-  read.slab = {slab, slab == nullptr ? 0 : (std::size_t{read.size_bytes} + source.alignment - 1) /
-                                               source.alignment * source.alignment};
+  read.slab = {slab, slab == nullptr ? 0
+                                     : (std::size_t{read.size_bytes} + source.alignment - 1) /
+                                           source.alignment * source.alignment};
   read.from = kind == ReadKind::kView ? view : slab;
   read.submitted = now;
   const double expected = states_.finish_ns(s, read.size_bytes);
-  const double cap = kExpectationMax * (states_.latency_ns[s] +
-                                        (states_.queued_bytes[s] + read.size_bytes) /
-                                            source.device->best_rate_bytes_per_ns());
+  const double cap =
+      kExpectationMax * (states_.latency_ns[s] + (states_.queued_bytes[s] + read.size_bytes) /
+                                                     source.device->best_rate_bytes_per_ns());
   const auto expect = static_cast<Nanos>(std::min({expected, cap, 1e15}));
   read.due = now + expect;
   read.overdue_at = read.due + std::max(4 * expect, kOverdueMin);
@@ -285,8 +283,7 @@ void StepDispatcher::Impl::flush(SourceId s) {
 // Whose wait a second read would shorten: an asker that may use the source.
 Asker StepDispatcher::Impl::hedge_asker(const Read& read, SourceId source) {
   const KeyEntry& entry = table_.entry(read.entry);
-  if (!read.active || read.kind != ReadKind::kStaged || entry.active != 1 ||
-      entry.placing != kNone)
+  if (!read.active || read.kind != ReadKind::kStaged || entry.active != 1 || entry.placing != kNone)
     return kNobody;
   for (Asker asker = entry.first; asker != kNobody; asker = progress(asker).next) {
     const BlockProgress& state = progress(asker);

@@ -29,7 +29,7 @@ struct SourceState {
   std::vector<ReadOp> batch;  ///< claimed, not taken by the tier yet
   Nanos hedge_at = 0;         ///< not looked for before, unless something ran out of unread work
   std::uint64_t hedge_epoch = 0;
-  bool hedge_waits = false;   ///< a read is out that may become worth a second one
+  bool hedge_waits = false;  ///< a read is out that may become worth a second one
   SourceCounters counters;
 };
 
@@ -116,9 +116,7 @@ struct StepDispatcher::Impl {
   void admit(StepState& step, Nanos now);
   void mark(StepState& step);
   void settle(Nanos now);
-  BlockProgress& progress(Asker asker) {
-    return steps_[slot_of(asker)].blocks[block_of(asker)];
-  }
+  BlockProgress& progress(Asker asker) { return steps_[slot_of(asker)].blocks[block_of(asker)]; }
 
   Options options_;
   std::vector<SourceState> sources_;

@@ -156,7 +156,8 @@ void StepDispatcher::Impl::serve(std::uint32_t at, Nanos now) {
     for (std::uint32_t r = entry.first_read; r != kNone; r = table_.read(r).next_of_entry)
       if (table_.read(r).phase == ReadPhase::kArrived &&
           (arrived == kNone || table_.read(r).verified ||
-           (!table_.read(arrived).verified && table_.read(r).sequence < table_.read(arrived).sequence)))
+           (!table_.read(arrived).verified &&
+            table_.read(r).sequence < table_.read(arrived).sequence)))
         arrived = r;
     if (arrived == kNone) {
       put_back(at, now);

@@ -23,8 +23,7 @@ std::uint32_t ReadTable::entry_for(const BlockKey& key) {
 
 void ReadTable::erase_if_unused(std::uint32_t index) {
   const KeyEntry& entry = entries_[index];
-  if (entry.first != kNobody || entry.reads != 0 || entry.pinned != 0 || entry.queued)
-    return;
+  if (entry.first != kNobody || entry.reads != 0 || entry.pinned != 0 || entry.queued) return;
   if (index_.erase(entry.key) != 0) free_entries_.push_back(index);
 }
 
@@ -37,7 +36,7 @@ std::uint32_t ReadTable::add_read(std::uint32_t entry) {
   free_reads_.pop_back();
   Read& read = reads_[index];
   read = Read{};
-  generation_ = (generation_ + 1) & 0x7fffffffU;  // bit 63 of the id belongs to writes
+  generation_ = (generation_ + 1) & 0x3fffffffU;  // bits 62 and 63 belong to probes and writes
   if (generation_ == 0) generation_ = 1;
   read.id = (std::uint64_t{generation_} << 32U) | index;
   read.entry = entry;

@@ -46,10 +46,10 @@ struct Read {
   SourceId source = 0;
   ReadKind kind = ReadKind::kStaged;
   ReadPhase phase = ReadPhase::kOut;
-  bool active = true;     ///< hoped for: while one is, nobody else claims the key
+  bool active = true;  ///< hoped for: while one is, nobody else claims the key
   bool hedge = false;
   bool verified = false;
-  bool unhold = false;    ///< the owner has ended: the hold ends with the read
+  bool unhold = false;  ///< the owner has ended: the hold ends with the read
   bool noted_late = false;
   bool place_held = false;  ///< kView: its place in the window
   std::uint32_t size_bytes = 0;
@@ -63,11 +63,11 @@ struct KeyEntry {
   BlockKey key;
   Asker first = kNobody, last = kNobody;  ///< who asks, in order
   std::uint32_t first_read = kNone;
-  std::uint32_t reads = 0;    ///< out, arrived or placing
-  std::uint32_t active = 0;   ///< of those
+  std::uint32_t reads = 0;   ///< out, arrived or placing
+  std::uint32_t active = 0;  ///< of those
   std::uint32_t placing = kNone;
-  std::uint32_t pinned = 0;   ///< being walked: not erased
-  bool queued = false;        ///< waits for room in the placer
+  std::uint32_t pinned = 0;  ///< being walked: not erased
+  bool queued = false;       ///< waits for room in the placer
 };
 
 /// Owned by the dispatcher; one thread. Bounded by the blocks of the steps under way and by what

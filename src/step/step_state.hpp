@@ -23,13 +23,13 @@ enum class BlockPhase : std::uint8_t {
 
 struct BlockProgress {
   std::uint32_t entry = kNone;
-  Asker next = kNobody;    ///< of the same key
-  SourceMask mask = 0;     ///< who may claim it
-  SourceMask spares = 0;   ///< who may when nobody of `mask` is left
-  SourceMask ever = 0;     ///< who ever could: more than one means never direct
+  Asker next = kNobody;              ///< of the same key
+  SourceMask mask = 0;               ///< who may claim it
+  SourceMask spares = 0;             ///< who may when nobody of `mask` is left
+  SourceMask ever = 0;               ///< who ever could: more than one means never direct
   std::uint8_t failed_replicas = 0;  ///< a bit for each of PlannedBlock::replicas
   BlockPhase phase = BlockPhase::kParked;
-  bool direct_out = false;           ///< a device may write into its destination
+  bool direct_out = false;                    ///< a device may write into its destination
   BlockState closing = BlockState::kPending;  ///< ends so when the copy under way is done
 };
 
@@ -46,12 +46,12 @@ struct StepState {
   std::uint32_t directs = 0;   ///< direct reads out
   std::uint32_t admitted = 0;  ///< blocks before this one have passed the gate
   std::uint32_t admitted_left = 0;
-  std::uint64_t tried = 0;     ///< stamp of the last claim that found nothing here
+  std::uint64_t tried = 0;  ///< stamp of the last claim that found nothing here
 
-  std::vector<std::uint32_t> request_first;  ///< where a request's row begins in request_blocks
+  std::vector<std::uint32_t> request_first;   ///< where a request's row begins in request_blocks
   std::vector<std::uint32_t> request_blocks;  ///< position in request -> block
   std::vector<std::uint32_t> hole_at;         ///< first final miss of each request
-  std::vector<std::uint32_t> open_at;  ///< first position whose source is still asked for
+  std::vector<std::uint32_t> open_at;         ///< first position whose source is still asked for
 
   StepRecord record;
 

@@ -55,4 +55,16 @@ Status bind_this_thread(const Placement& placement) {
                                           ranges_of(placement.cpus), std::strerror(error))};
 }
 
+ScopedBinding::ScopedBinding(const Placement& placement) {
+  if (placement.cpus.empty() ||
+      ::pthread_getaffinity_np(::pthread_self(), sizeof before_, &before_) != 0) {
+    return;
+  }
+  bound_ = bind_this_thread(placement).is_ok();
+}
+
+ScopedBinding::~ScopedBinding() {
+  if (bound_) ::pthread_setaffinity_np(::pthread_self(), sizeof before_, &before_);
+}
+
 }  // namespace kvstream

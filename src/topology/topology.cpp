@@ -107,8 +107,9 @@ Result<TopologyHandle> make_handle() {
   }
   TopologyHandle handle(raw);
   hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-  // Those start whole GPU runtimes or look for a display, only to name what PCI names already.
-  for (const char* component : {"opencl", "gl", "cuda", "nvml", "rsmi", "levelzero"}) {
+  // The first start whole GPU runtimes or look for a display, only to name what PCI names already;
+  // the last leaks at each load (Debian's 2.9), and sysfs shows the same devices.
+  for (const char* component : {"opencl", "gl", "cuda", "nvml", "rsmi", "levelzero", "pci"}) {
     hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
   }
   return handle;
@@ -320,11 +321,13 @@ Result<Placement> Topology::place(std::uint32_t local_rank, std::uint32_t local_
     ++sharers;
   }
   const std::vector<std::size_t>& cores = impl_->nodes[node].cores;
-  const std::size_t first = before * cores.size() / sharers;
-  const std::size_t end = std::max(first + 1, (before + 1) * cores.size() / sharers);
+  // More ranks than cores: nobody is nailed to one core while another is idle.
+  const bool shared = sharers > cores.size();
+  const std::size_t first = shared ? 0 : before * cores.size() / sharers;
+  const std::size_t end = shared ? cores.size() : (before + 1) * cores.size() / sharers;
   Placement placement =
       impl_->placement_of(node, std::span(cores).subspan(first, end - first), before);
-  placement.shared_cpus = sharers > cores.size();
+  placement.shared_cpus = shared;
   return placement;
 }
 

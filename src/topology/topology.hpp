@@ -1,6 +1,8 @@
 // Where this rank should run: NUMA node, cores, NIC and GPU near it, by hwloc.
 #pragma once
 
+#include <sched.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -15,7 +17,7 @@ struct Placement {
   int numa_node = -1;               ///< -1 = the machine has one node, or it is not known
   std::vector<std::uint32_t> cpus;  ///< hardware threads this rank should use, ascending
   std::uint32_t cores = 0;          ///< cores behind them
-  bool shared_cpus = false;         ///< more ranks than cores: others use them too
+  bool shared_cpus = false;         ///< more ranks than cores: all of the node's, shared
   bool inherited = false;           ///< the launcher had bound this process: kept as it was
   std::string nic;                  ///< "mlx5_0" or "eth0"; empty = none found
   std::string gpu;                  ///< PCI bus id; empty = none found
@@ -40,8 +42,9 @@ class Topology {
   Topology& operator=(const Topology&) = delete;
 
   /// Every rank gets one NUMA node. Ranks fill the nodes in blocks, by their cores, and share a
-  /// node's cores, NICs and GPUs evenly; a rank that has several nodes to itself takes one with a
-  /// NIC or GPU. kInvalidArgument when local_rank >= local_ranks.
+  /// node's cores (all of them where there are fewer cores than ranks), NICs and GPUs evenly; a
+  /// rank that has several nodes to itself takes one with a NIC or GPU. kInvalidArgument when
+  /// local_rank >= local_ranks.
   Result<Placement> place(std::uint32_t local_rank, std::uint32_t local_ranks) const;
   std::uint32_t count_numa_nodes() const;
   std::uint32_t count_cores() const;
@@ -58,5 +61,19 @@ std::string describe(const Placement& placement);
 
 /// Lets the calling thread run on the placement's cpus only; an empty list changes nothing.
 Status bind_this_thread(const Placement& placement);
+
+/// Binds the calling thread for as long as it lives, so that threads made and memory touched
+/// meanwhile are where the placement says; then gives the thread its cpus back.
+class ScopedBinding {
+ public:
+  explicit ScopedBinding(const Placement& placement);
+  ~ScopedBinding();
+  ScopedBinding(const ScopedBinding&) = delete;
+  ScopedBinding& operator=(const ScopedBinding&) = delete;
+
+ private:
+  cpu_set_t before_{};
+  bool bound_ = false;
+};
 
 }  // namespace kvstream

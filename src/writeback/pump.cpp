@@ -79,7 +79,7 @@ WriteBackPump::Start WriteBackPump::start(std::uint8_t tier, std::uint32_t index
   if (!wants(item, tier)) return Start::kSkipped;
   const auto [target, device] = targets_[tier];
   const auto size = item.block.block.size_bytes;
-  if (device->free_places() == 0) return Start::kBlocked;
+  if (device->free_write_places() == 0) return Start::kBlocked;
   const bool reads_wait = host_.reads_wait(tier);
   if (reads_wait && !device->write_credit_covers(size)) return Start::kBlocked;
   const auto slot = reserve(tier, size);

@@ -79,7 +79,8 @@ class TierDriver {
   std::uint64_t next_id() { return next_id_++; }
 
  private:
-  bool sleep_until_announced(Nanos deadline);
+  /// Asleep until wait_fd() is readable or next_event() has come; false at the deadline.
+  bool wait_announced(Nanos deadline);
   bool submit(const std::function<std::size_t()>& offer);
 
   Tier& tier_;

@@ -422,7 +422,7 @@ TEST_F(EngineTest, OpenRefusesWithTheCure) {
   parts.push_back(part_of({"a", {}}));
   auto small = Engine::open({tiny, {}, context}, std::move(parts));
   ASSERT_FALSE(small);
-  EXPECT_NE(small.error().message().find("pool-bytes"), std::string::npos);
+  EXPECT_NE(small.error().message().find("raise pool"), std::string::npos);
 }
 
 TEST_F(EngineTest, ManyCallersAtOnceGetTheirOwnBytes) {

@@ -9,11 +9,11 @@ namespace kvstream::rig {
 
 struct LoopMode {
   bool faults = false, deadlines = false, late_source = false, forever = false;
-  bool few_slabs = false;      ///< from one a source to 8
+  bool few_slabs = false;  ///< from one a source to 8
   double latency_ms_max = 0;
   int blocks_max = 120;
   bool true_rates = true;
-  bool slow = false;           ///< source 0 slows to a tenth in mid-step
+  bool slow = false;  ///< source 0 slows to a tenth in mid-step
   bool placing_takes_time = false;
   std::uint32_t claim_blocks = 1;
   bool adaptive = true;
@@ -32,9 +32,10 @@ struct LoopTally {
   double percentile(double p) const {
     std::vector<double> sorted = ratio;
     std::sort(sorted.begin(), sorted.end());
-    return sorted.empty() ? 0
-                          : sorted[std::min(sorted.size() - 1,
-                                            static_cast<std::size_t>(p * static_cast<double>(sorted.size())))];
+    return sorted.empty()
+               ? 0
+               : sorted[std::min(sorted.size() - 1,
+                                 static_cast<std::size_t>(p * static_cast<double>(sorted.size())))];
   }
 };
 
@@ -139,10 +140,10 @@ inline std::vector<StepDispatcher::Claim> run_loop(std::uint64_t seed, const Loo
   wish.deadline = mode.deadlines && whole(0, 1) == 1
                       ? static_cast<Nanos>(least * real(0.5, 8))
                       : (mode.forever ? static_cast<Nanos>(least * 20 + 2e10) : kNever);
-  const Nanos cancel_at = mode.deadlines && whole(0, 4) == 0
-                              ? static_cast<Nanos>(real(0, 2) * least)
-                              : kNever;
-  const int dies = mode.faults && mode.forever && whole(0, 3) == 0 ? whole(0, count_sources - 1) : -1;
+  const Nanos cancel_at =
+      mode.deadlines && whole(0, 4) == 0 ? static_cast<Nanos>(real(0, 2) * least) : kNever;
+  const int dies =
+      mode.faults && mode.forever && whole(0, 3) == 0 ? whole(0, count_sources - 1) : -1;
   const auto dies_at = static_cast<Nanos>(real(0, 1.5) * least);
   if (dies >= 0) sound[static_cast<std::size_t>(dies)] = false;
 
@@ -156,12 +157,14 @@ inline std::vector<StepDispatcher::Claim> run_loop(std::uint64_t seed, const Loo
     events.push_back({late_at, [&] {
                         for (std::uint64_t b : found_late) rig.add_replica(step, b, late_source);
                       }});
-    events.push_back({late_at + 1, [&] { rig.dispatcher().round_ended(step.id, rig.clock.now()); }});
+    events.push_back(
+        {late_at + 1, [&] { rig.dispatcher().round_ended(step.id, rig.clock.now()); }});
   }
   if (dies >= 0)
     events.push_back({dies_at, [&] {
                         rig.tiers[static_cast<std::size_t>(dies)]->faults.dead = true;
-                        rig.dispatcher().set_live(static_cast<SourceId>(dies), false, rig.clock.now());
+                        rig.dispatcher().set_live(static_cast<SourceId>(dies), false,
+                                                  rig.clock.now());
                       }});
   if (cancel_at != kNever)
     events.push_back({cancel_at, [&] {

@@ -1,9 +1,9 @@
 // Thousands of random steps: how close to T* without faults, and what always holds with them.
-#include "property/claim_loop_run.hpp"
-
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+
+#include "property/claim_loop_run.hpp"
 
 namespace kvstream::rig {
 namespace {
@@ -16,10 +16,11 @@ LoopTally run_seeds(const char* name, const LoopMode& mode) {
   LoopTally tally;
   const std::uint64_t seeds = count_seeds();
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) run_loop(seed, mode, tally);
-  std::printf("%s, seeds 1..%lu: T/T* mean %.3f p99 %.3f max %.2f; avoidable misses %lu of %lu; "
-              "hedges %lu, overdue %lu, waits for a slab %lu\n",
-              name, seeds, tally.mean(), tally.percentile(0.99), tally.percentile(1),
-              tally.avoidable, tally.blocks, tally.hedges, tally.overdue, tally.slab_waits);
+  std::printf(
+      "%s, seeds 1..%lu: T/T* mean %.3f p99 %.3f max %.2f; avoidable misses %lu of %lu; "
+      "hedges %lu, overdue %lu, waits for a slab %lu\n",
+      name, seeds, tally.mean(), tally.percentile(0.99), tally.percentile(1), tally.avoidable,
+      tally.blocks, tally.hedges, tally.overdue, tally.slab_waits);
   return tally;
 }
 

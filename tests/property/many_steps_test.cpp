@@ -13,7 +13,8 @@ namespace {
 bool full() { return std::getenv("KVSTREAM_TEST_FULL") != nullptr; }
 
 struct JoinTally {
-  std::uint64_t reads = 0, distinct = 0, blocks = 0, avoidable = 0, stuck = 0, undrained = 0, joined = 0;
+  std::uint64_t reads = 0, distinct = 0, blocks = 0, avoidable = 0, stuck = 0, undrained = 0,
+                joined = 0;
   Violations violations;
 };
 
@@ -65,8 +66,10 @@ void run_shared_keys(std::uint64_t seed, bool forever, JoinTally& tally) {
       planned.wish.requests.push_back({key});
       planned.wish.sources[key] = masks[key];
     }
-    if (whole(0, 2) == 0) planned.cancel_at = planned.at + static_cast<Nanos>(real(0, 0.5) * kSecond);
-    if (whole(0, 3) == 0) planned.wish.deadline = planned.at + static_cast<Nanos>(real(0.01, 1) * kSecond);
+    if (whole(0, 2) == 0)
+      planned.cancel_at = planned.at + static_cast<Nanos>(real(0, 0.5) * kSecond);
+    if (whole(0, 3) == 0)
+      planned.wish.deadline = planned.at + static_cast<Nanos>(real(0.01, 1) * kSecond);
   }
   std::stable_sort(steps.begin(), steps.end(),
                    [](const Planned& a, const Planned& b) { return a.at < b.at; });
@@ -116,8 +119,9 @@ void expect_shared_keys(bool forever, double reads_max) {
   JoinTally tally;
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) run_shared_keys(seed, forever, tally);
   const double per_key = static_cast<double>(tally.reads) / static_cast<double>(tally.distinct);
-  std::printf("seeds 1..%lu: reads per distinct block %.3f, joined %lu, avoidable misses %lu of %lu\n",
-              seeds, per_key, tally.joined, tally.avoidable, tally.blocks);
+  std::printf(
+      "seeds 1..%lu: reads per distinct block %.3f, joined %lu, avoidable misses %lu of %lu\n",
+      seeds, per_key, tally.joined, tally.avoidable, tally.blocks);
   EXPECT_EQ(tally.stuck, 0U);
   EXPECT_EQ(tally.undrained, 0U);
   EXPECT_EQ(tally.violations.twice, 0U);

@@ -20,8 +20,7 @@ struct Board {
       states.device[s] = static_cast<std::uint8_t>(s);
     }
   }
-  void put(std::uint32_t block, SourceMask mask,
-           ClaimBoard::Band band = ClaimBoard::Band::kFront) {
+  void put(std::uint32_t block, SourceMask mask, ClaimBoard::Band band = ClaimBoard::Band::kFront) {
     board.put(block, mask, kBytes, band);
   }
   std::vector<std::uint32_t> claim(ClaimBoard::Ask ask) {

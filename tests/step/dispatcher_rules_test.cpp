@@ -218,7 +218,7 @@ TEST(Window, IsSharedByAllSteps) {
 }
 
 TEST(Window, CountsTheWritesOfTheDevice) {
-  Rig rig(Specs{{1e9}});
+  Rig rig(Specs{{1e9, 0, 1, 2}});  // two operations at most
   rig.devices[0]->on_submit(Device::Kind::kWrite, kBlockBytes, 0);
   rig.devices[0]->on_submit(Device::Kind::kWrite, kBlockBytes, 0);
   RigStep& step = rig.begin(wish_of(0, 3, 1));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <barrier>
 #include <fstream>
 #include <thread>
 #include <vector>
@@ -272,18 +273,20 @@ TEST(ThrottleControl, TheFirstOpenerSetsUpAnewAndLaterOnesJoin) {
 
 TEST(ThrottleControl, NoTurnIsLostAmongThreadsAndOpeners) {
   const TempDirectory directory;
-  constexpr int kTurns = 10'000;
+  constexpr int kTurns = 200'000;
+  std::barrier start(4);
   std::vector<std::shared_ptr<ThrottleControl>> controls;
   for (int i = 0; i < 4; ++i) controls.push_back(control_of(directory.path(), {1'000'000, 0, 0}));
   std::vector<std::thread> threads;
   for (const auto& control : controls) {
-    threads.emplace_back([&control] {
+    threads.emplace_back([&control, &start] {
+      start.arrive_and_wait();
       for (int i = 0; i < kTurns; ++i) control->reserve(Direction::kRead, 1'000, 0);
     });
   }
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(controls[0]->reserve(Direction::kRead, 1'000, 0),
-            (4 * kTurns + 1) * kMillisecond - ThrottleControl::kBurstNs);
+            (Nanos{4} * kTurns + 1) * kMillisecond - ThrottleControl::kBurstNs);
 }
 
 TEST(ThrottleControl, ADirectoryThatCannotBeMadeIsAnErrorThatNamesIt) {

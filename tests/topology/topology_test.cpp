@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
-#include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -84,9 +84,21 @@ TEST(Topology, NeverLetsARankStraddleTwoNumaNodes) {
       EXPECT_EQ(placement.shared_cpus, ranks_of_node[placement.numa_node] > 4) << ranks << " ranks";
     }
     if (ranks < 2) continue;
-    // Evenly: no core is idle while another has two ranks more.
-    const auto [least, most] = std::minmax_element(users.begin(), users.end());
-    EXPECT_LE(*most - *least, 1) << ranks << " ranks";
+    EXPECT_LE(std::abs(ranks_of_node[0] - ranks_of_node[1]), 1) << ranks << " ranks";
+    for (int cpu = 0; cpu < 8; ++cpu) {
+      const int sharers = ranks_of_node[cpu / 4];
+      EXPECT_EQ(users[static_cast<std::size_t>(cpu)], sharers > 4 ? sharers : 1) << ranks;
+    }
+  }
+}
+
+TEST(Topology, LetsRanksThatOutnumberTheCoresUseAllOfTheirNode) {
+  const auto topology = synthetic("numa:2 core:2 pu:1");
+  ASSERT_NE(topology, nullptr);
+  for (std::uint32_t rank = 0; rank < 4; ++rank) {
+    EXPECT_THAT(place(*topology, rank, 8).cpus, ElementsAre(0, 1)) << rank;
+    EXPECT_THAT(place(*topology, rank + 4, 8).cpus, ElementsAre(2, 3)) << rank;
+    EXPECT_TRUE(place(*topology, rank, 8).shared_cpus);
   }
 }
 
