@@ -5,7 +5,7 @@ set -euo pipefail
 bench_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 kvstream=${KVSTREAM:-$bench_root/build/release/launch/kvstream}
 device=$bench_root/bench/throttled_device.sh
-export KVSTREAM_BENCH_DIR=${KVSTREAM_BENCH_DIR:-${TMPDIR:-/tmp}/kvstream-bench}
+export BENCH_DEVICES_DIR=${BENCH_DEVICES_DIR:-${TMPDIR:-/tmp}/kvstream-bench}
 devices_up=()
 
 die() { echo "$(basename "$0"): $*" >&2; exit 2; }
@@ -33,7 +33,8 @@ take_down() {
   devices_up=()
 }
 
-# bench_step CASE FIGURES_JSON ARGUMENTS...: runs, keeps JSON and table, notes the case.
+# bench_step CASE FIGURES_JSON ARGUMENTS...: runs, keeps JSON and table, notes the case ($pairs is
+# the caller's). The whole command stands in the JSON's `config`.
 bench_step() {
   local name=$1 figures=$2 result=0
   shift 2
@@ -42,7 +43,7 @@ bench_step() {
     </dev/null || result=$?
   cat "$out/$name.txt"
   [ "$result" -eq 0 ] || die "$name: kvstream ended with code $result"
-  note_case "$name" "$name.json" "kvstream bench step $(printf '%q ' "$@")" "$figures"
+  note_case "$name" "$name.json" "bench/$(basename "$0") --only $name --pairs $pairs" "$figures"
 }
 
 note_case() { # CASE JSON_FILE COMMAND FIGURES_JSON

@@ -9,7 +9,7 @@
 # and each idle gap earns about one slice for nothing; judge saturated reads of 2 s and more.
 set -euo pipefail
 
-base=${KVSTREAM_BENCH_DIR:-${TMPDIR:-/tmp}/kvstream-bench}
+base=${BENCH_DEVICES_DIR:-${TMPDIR:-/tmp}/kvstream-bench}
 images=/dev/shm/kvstream-bench-$(id -u)
 
 die() { echo "throttled_device.sh: $*" >&2; exit 2; }

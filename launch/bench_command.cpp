@@ -99,46 +99,67 @@ BenchCommand::BenchCommand(CLI::App& app)
 void BenchCommand::add_step(CLI::App& app) {
   using enum ValueKind;
   add_engine_settings(table_, config_);
-  table_.add({.name = "block", .kind = kSize, .help = "bytes of a block", .unit = "B",
-              .target = &block_bytes_, .min = 1, .max = 1U << 28U});
-  table_.add({.name = "step", .kind = kSize, .help = "bytes of a step", .unit = "B",
-              .target = &step_bytes_, .min = 1});
-  table_.add({.name = "requests", .kind = kCount,
-              .help = "requests that a step's blocks belong to", .target = &requests_, .min = 1,
+  table_.add({.name = "block",
+              .kind = kSize,
+              .help = "bytes of a block",
+              .unit = "B",
+              .target = &block_bytes_,
+              .min = 1,
+              .max = 1U << 28U});
+  table_.add({.name = "step",
+              .kind = kSize,
+              .help = "bytes of a step",
+              .unit = "B",
+              .target = &step_bytes_,
+              .min = 1});
+  table_.add({.name = "requests",
+              .kind = kCount,
+              .help = "requests that a step's blocks belong to",
+              .target = &requests_,
+              .min = 1,
               .max = 4096});
-  table_.add({.name = "steps", .kind = kCount, .help = "steps of a side, one after the other",
-              .target = &steps_, .min = 1, .max = 10000});
-  table_.add({.name = "pairs", .kind = kCount, .help = "how often each side is played, interleaved",
-              .target = &pairs_, .min = 1, .max = 1000});
-  table_.add({.name = "held-by", .kind = kText,
-              .help = "names of the tiers that hold every block, or all", .target = &held_by_});
-  table_.add({.name = "nominal", .kind = kText,
-              .help = "TIER=RATE,...: what the static policy believes", .target = &nominal_});
+  table_.add({.name = "steps",
+              .kind = kCount,
+              .help = "steps of a side, one after the other",
+              .target = &steps_,
+              .min = 1,
+              .max = 10000});
+  table_.add({.name = "pairs",
+              .kind = kCount,
+              .help = "how often each side is played, interleaved",
+              .target = &pairs_,
+              .min = 1,
+              .max = 1000});
+  table_.add({.name = "held-by",
+              .kind = kText,
+              .help = "names of the tiers that hold every block, or all",
+              .target = &held_by_});
+  table_.add({.name = "nominal",
+              .kind = kText,
+              .help = "TIER=RATE,...: what the static policy believes",
+              .target = &nominal_});
   table_.add({.name = "seed", .kind = kCount, .help = "of the blocks' keys", .target = &seed_});
-  table_.add({.name = "calibrate", .kind = kSwitch,
+  table_.add({.name = "calibrate",
+              .kind = kSwitch,
               .help = "measure the devices that are not throttled before and after",
               .target = &calibrate_});
-  table_.add({.name = "bootstrap", .kind = kText,
+  table_.add({.name = "bootstrap",
+              .kind = kText,
               .help = "how ranks find each other: auto, mpi, solo, file:DIR",
               .target = &bootstrap_});
-  table_.add({.name = "progress", .kind = kChoice,
+  table_.add({.name = "progress",
+              .kind = kChoice,
               .help = "a bar on stderr; auto: when that is a terminal",
               .target = choice_target(&progress_, kProgressNames)});
   app.footer(kStepExamples);
   add_options(app, table_, line_);
-  app.add_option("--side", line_.sides, "as of replay")->expected(1)->take_all();
-  app.add_option("--slow", line_.slow, "TIER@SECONDS=FACTOR, as of replay")->expected(1)->take_all();
+  add_comparison_options(app, line_);
 }
 
 int BenchCommand::run() { return step_->parsed() ? run_step() : run_folder(); }
 
 int BenchCommand::run_step() {
   const std::uint32_t rank = launcher_rank();
-  const auto policy = line_.values.find("policy");
-  if (policy != line_.values.end() && policy->second.find(',') != std::string::npos) {
-    policies_ = policy->second;
-    line_.values.erase(policy);
-  }
   Status status = apply(line_, table_, config_);
   if (status.is_ok()) status = set_nominal(nominal_, config_.tiers);
   if (status.is_ok() && config_.tiers.empty()) {
@@ -184,24 +205,12 @@ Status BenchCommand::prepare(const Group& group, ReplayOptions& options, JobOpti
   for (std::size_t i = 0; i < of_rank.front().size(); ++i) {
     for (auto& mine : of_rank) options.requests.push_back(std::move(mine[i]));
   }
-  if (!policies_.empty()) {
-    auto sides = parse_policy_list(policies_, config_.mode);
-    if (!sides) return sides.error();
-    options.sides = std::move(*sides);
-  }
-  for (const auto& text : line_.sides) {
-    auto side = parse_side(text, config_.mode, faster_tier(config_.tiers));
-    if (!side) return side.error();
-    options.sides.push_back(std::move(*side));
-  }
-  if (options.sides.empty()) {
-    options.sides.push_back({std::string(to_string(config_.mode.policy)), config_.mode});
-  }
-  for (const auto& text : line_.slow) {
-    auto slow = parse_slow(text);
-    if (!slow) return slow.error();
-    options.slow.push_back(std::move(*slow));
-  }
+  auto sides = sides_of(line_, config_);
+  if (!sides) return sides.error();
+  options.sides = std::move(*sides);
+  auto slow = slow_events_of(line_, config_);
+  if (!slow) return slow.error();
+  options.slow = std::move(*slow);
   const auto mask = mask_of(held_by_, config_.tiers);
   if (!mask) return mask.error();
   options.held_by = *mask;
@@ -220,9 +229,9 @@ int BenchCommand::run_step_in(Bootstrap& bootstrap) {
     print_error(status, group.rank());
     return kExitBadInput;
   }
-  options.trace_name = fmt::format("{} step(s) of {} in blocks of {}, {} requests each, held by {}",
-                                   steps_, format_size(step_bytes_), format_size(block_bytes_),
-                                   requests_, held_by_);
+  options.trace_name =
+      fmt::format("{} step(s) of {} in blocks of {}, {} requests each, held by {}", steps_,
+                  format_size(step_bytes_), format_size(block_bytes_), requests_, held_by_);
   options.prefill = Prefill::kHeld;
   options.loop.batch = requests_;
   options.pairs = pairs_;
@@ -236,17 +245,7 @@ int BenchCommand::run_step_in(Bootstrap& bootstrap) {
   }
   config_.tiers = (*job)->config().tiers;
   return play_and_report(bootstrap, **job, std::move(options), progress_, line_.json_path,
-                         config_json());
-}
-
-nlohmann::json BenchCommand::config_json() const {
-  nlohmann::json config = table_.to_json();
-  config["tiers"] = nlohmann::json::array();
-  for (const auto& spec : config_.tiers) config["tiers"].push_back(format_tier_spec(spec));
-  config["sides"] = line_.sides;
-  config["policies"] = policies_;
-  config["slow"] = line_.slow;
-  return config;
+                         config_json(line_, table_, config_.tiers));
 }
 
 int BenchCommand::run_folder() {

@@ -27,7 +27,6 @@ class BenchCommand {
   int run_step_in(Bootstrap& bootstrap);
   Status prepare(const Group& group, ReplayOptions& options, JobOptions& job);
   int run_folder();
-  nlohmann::json config_json() const;
 
   CLI::App* app_;
   CLI::App* step_;
@@ -35,7 +34,6 @@ class BenchCommand {
   EngineConfig config_;
   SettingsTable table_;
   CommandLine line_;
-  std::string policies_;
   std::uint64_t block_bytes_ = 1U << 20U;
   std::uint64_t step_bytes_ = 500'000'000;
   std::uint32_t requests_ = 8;  ///< that a step's blocks belong to

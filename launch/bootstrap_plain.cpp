@@ -55,8 +55,8 @@ Result<std::unique_ptr<Bootstrap>> open_plain_bootstrap(const std::string& how,
     if (!group) return failure(group.error());
     return std::unique_ptr<Bootstrap>(std::make_unique<PlainBootstrap>(std::move(*group)));
   }
-  return failure(Code::kInvalidArgument, "bootstrap = \"" + how +
-                                             "\" is none of auto, mpi, solo, file:DIR");
+  return failure(Code::kInvalidArgument,
+                 "bootstrap = \"" + how + "\" is none of auto, mpi, solo, file:DIR");
 }
 
 }  // namespace kvstream

@@ -13,7 +13,8 @@ Result<std::unique_ptr<Bootstrap>> open_bootstrap(const std::string& how, const 
 }
 
 std::string bootstrap_features() {
-  return "built without MPI, HDF5 and UCX: one rank (or ranks over --bootstrap file:DIR), pfs tiers "
+  return "built without MPI, HDF5 and UCX: one rank (or ranks over --bootstrap file:DIR), pfs "
+         "tiers "
          "in the plain slot format";
 }
 

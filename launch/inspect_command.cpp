@@ -70,8 +70,8 @@ Status InspectCommand::inspect() {
   if (!shape) return shape.error();
   derive_settings(config_, table_, *shape);
   // One process alone: ranks of a job would take each other's directories for those of the dead.
-  auto bootstrap = open_bootstrap(replay_.bootstrap == "auto" ? "solo" : replay_.bootstrap,
-                                  config_.node);
+  auto bootstrap =
+      open_bootstrap(replay_.bootstrap == "auto" ? "solo" : replay_.bootstrap, config_.node);
   if (!bootstrap) return bootstrap.error();
   JobOptions options;
   options.config = config_;

@@ -8,8 +8,8 @@
 
 namespace kvstream {
 
-/// Opens the tiers as a replay would (same --tier, --block-tokens, --scale), and prints per tier the
-/// blocks and bytes that it found, as text or as JSON.
+/// Opens the tiers as a replay would (same --tier, --block-tokens, --scale), and prints per tier
+/// the blocks and bytes that it found, as text or as JSON.
 class InspectCommand {
  public:
   explicit InspectCommand(CLI::App& app);

@@ -49,12 +49,14 @@ Status make_directory(const TierSpec& spec) {
   std::error_code error;
   fs::create_directories(spec.path, error);
   if (error || !fs::is_directory(spec.path)) {
-    return {Code::kIoError, fmt::format("tier {}: failed to make the directory {} ({}); name another",
-                                        spec.name, spec.path, error.message())};
+    return {Code::kIoError,
+            fmt::format("tier {}: failed to make the directory {} ({}); name another", spec.name,
+                        spec.path, error.message())};
   }
   if (::access(spec.path.c_str(), W_OK | X_OK) != 0) {
-    return {Code::kIoError, fmt::format("tier {}: the directory {} can't be written ({}); name another",
-                                        spec.name, spec.path, std::strerror(errno))};
+    return {Code::kIoError,
+            fmt::format("tier {}: the directory {} can't be written ({}); name another", spec.name,
+                        spec.path, std::strerror(errno))};
   }
   return Status::ok();
 }
@@ -89,19 +91,6 @@ Status check_disks(const std::vector<TierSpec>& tiers) {
 
 }  // namespace
 
-std::string faster_tier(const std::vector<TierSpec>& tiers) {
-  const TierSpec* best = nullptr;
-  const auto rate = [](const TierSpec& spec) {
-    return spec.throttle.read_bytes_per_s != 0 ? spec.throttle.read_bytes_per_s
-                                               : spec.nominal_read_bytes_per_s;
-  };
-  for (const auto& spec : tiers) {
-    if (spec.path.empty()) continue;
-    if (best == nullptr || rate(spec) > rate(*best)) best = &spec;
-  }
-  return best == nullptr ? "" : best->name;
-}
-
 Result<std::unique_ptr<Job>> Job::open(Bootstrap& bootstrap, JobOptions options) {
   std::unique_ptr<Job> job(new Job(bootstrap, std::move(options)));
   Group& group = bootstrap.group();
@@ -122,7 +111,8 @@ Status Job::make_temporary_tiers() {
   std::string made;
   if (group.rank() == 0) {
     const char* base = std::getenv("TMPDIR");
-    std::string pattern = std::string(base != nullptr && *base ? base : "/tmp") + "/kvstream-XXXXXX";
+    std::string pattern =
+        std::string(base != nullptr && *base ? base : "/tmp") + "/kvstream-XXXXXX";
     if (::mkdtemp(pattern.data()) != nullptr) made = pattern;
   }
   auto path = group.broadcast(made, kGroup_ns);
@@ -186,7 +176,8 @@ Status Job::open_engine() {
     const TierSpec& spec = config.tiers[i];
     const Visibility visibility = visibility_of(spec.kind);
     ReplayTier tier{spec, visibility, visibility != Visibility::kRank, 0};
-    if (throttles_[i].control) tier.burst_bytes = throttles_[i].control->burst_bytes(Direction::kRead);
+    if (throttles_[i].control)
+      tier.burst_bytes = throttles_[i].control->burst_bytes(Direction::kRead);
     tiers_.push_back(std::move(tier));
   }
   auto engine = Engine::open({config.settings, config.mode, context}, std::move(made->parts));
@@ -206,7 +197,9 @@ void Job::set_speed(const std::string& tier, double factor) {
     if (throttle.tier != tier || !throttle.control) continue;
     const auto rates = throttle.control->rates_at_open();
     const auto scaled = [&](std::uint64_t rate) {
-      return rate == 0 ? 0 : std::max<std::uint64_t>(1, static_cast<std::uint64_t>(factor * static_cast<double>(rate)));
+      return rate == 0 ? 0
+                       : std::max<std::uint64_t>(
+                             1, static_cast<std::uint64_t>(factor * static_cast<double>(rate)));
     };
     throttle.control->set_rates({scaled(rates.read_bytes_per_s), scaled(rates.write_bytes_per_s)});
   }

@@ -17,9 +17,9 @@
 namespace kvstream {
 
 struct JobOptions {
-  EngineConfig config;                  ///< without tiers: a temporary set is made
+  EngineConfig config;  ///< without tiers: a temporary set is made
   std::uint64_t namespace_fingerprint = 0;
-  std::uint64_t other_bytes = 0;        ///< memory of a rank beside pool and host tiers
+  std::uint64_t other_bytes = 0;  ///< memory of a rank beside pool and host tiers
   const Clock* clock = nullptr;
 };
 
@@ -59,8 +59,5 @@ class Job {
   std::vector<NamedThrottle> throttles_;
   std::unique_ptr<Engine> engine_;
 };
-
-/// Which of the tiers that outlive a process reads fastest, as far as specs tell: `rival` uses it.
-std::string faster_tier(const std::vector<TierSpec>& tiers);
 
 }  // namespace kvstream

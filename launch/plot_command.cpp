@@ -33,8 +33,9 @@ int run_python(const std::vector<std::string>& arguments) {
 }  // namespace
 
 PlotCommand::PlotCommand(CLI::App& app)
-    : app_(app.add_subcommand("plot", "Draws the sides of one or more runs (their --json files) side "
-                                      "by side. Needs python3 with matplotlib.")) {
+    : app_(app.add_subcommand("plot",
+                              "Draws the sides of one or more runs (their --json files) side "
+                              "by side. Needs python3 with matplotlib.")) {
   app_->add_option("FILE", files_, "what `kvstream replay --json` wrote")->required();
   app_->add_option("--out", out_, "the picture: .png, .svg or .pdf")->default_str(out_);
 }
@@ -52,8 +53,8 @@ int PlotCommand::run() {
     const int code = run_python(words);
     if (code != 127 && code != 3) return code;
   }
-  print_error({Code::kUnavailable,
-               "no python3 with matplotlib was found (Debian: python3-matplotlib)"}, 0);
+  print_error(
+      {Code::kUnavailable, "no python3 with matplotlib was found (Debian: python3-matplotlib)"}, 0);
   return kExitBadInput;
 }
 

@@ -51,34 +51,15 @@ std::uint64_t step_bytes(const std::vector<TraceRequest>& requests, std::uint32_
 
 }  // namespace
 
-ReplayCommand::ReplayCommand(CLI::App& app)
-    : app_(app.add_subcommand("replay", kDescription)) {
+ReplayCommand::ReplayCommand(CLI::App& app) : app_(app.add_subcommand("replay", kDescription)) {
   config_.settings.record_steps = true;
   add_engine_settings(table_, config_);
   add_replay_settings(table_, replay_);
   app_->footer(kExamples);
   add_options(*app_, table_, line_);
   app_->add_option_function<std::string>(
-      "TRACE", [this](const std::string& text) { line_.values["trace"] = text; },
-      "as --trace");
-  app_->add_option("--side", line_.sides,
-                   "a side of the comparison: a policy, a preset (rival, rival-deferred, no-cache) "
-                   "and/or SETTING=VALUE words; repeatable")
-      ->expected(1)
-      ->take_all();
-  app_->add_option("--slow", line_.slow,
-                   "TIER@SECONDS=FACTOR: so long after a side's start the tier's throttle changes")
-      ->expected(1)
-      ->take_all();
-}
-
-Status ReplayCommand::configure() {
-  const auto policy = line_.values.find("policy");
-  if (policy != line_.values.end() && policy->second.find(',') != std::string::npos) {
-    policies_ = policy->second;
-    line_.values.erase(policy);
-  }
-  return apply(line_, table_, config_);
+      "TRACE", [this](const std::string& text) { line_.values["trace"] = text; }, "as --trace");
+  add_comparison_options(*app_, line_);
 }
 
 void derive_settings(EngineConfig& config, const SettingsTable& table, const BlockShape& shape) {
@@ -92,7 +73,7 @@ void derive_settings(EngineConfig& config, const SettingsTable& table, const Blo
 
 int ReplayCommand::run() {
   const std::uint32_t rank = launcher_rank();
-  Status status = configure();
+  Status status = apply(line_, table_, config_);
   if (status.is_ok()) status = setup_logging(rank, config_.log);
   if (!status.is_ok()) {
     print_error(status, rank);
@@ -112,59 +93,31 @@ int ReplayCommand::run() {
   return code;
 }
 
-nlohmann::json ReplayCommand::config_json() const {
-  nlohmann::json config = table_.to_json();
-  config["tiers"] = nlohmann::json::array();
-  for (const auto& spec : config_.tiers) config["tiers"].push_back(format_tier_spec(spec));
-  config["sides"] = line_.sides;
-  config["policies"] = policies_;
-  config["slow"] = line_.slow;
-  return config;
+Status ReplayCommand::prepare(const Group& group, ReplayOptions& options, JobOptions& job) {
+  const auto shape = shape_of(replay_);
+  if (!shape) return shape.error();
+  const BlockKey namespace_key = namespace_of(replay_, *shape);
+  auto trace = load_trace(replay_, *shape, namespace_key);
+  if (!trace) return trace.error();
+  options.earlier = std::move(trace->earlier);
+  options.requests = std::move(trace->requests);
+  options.loop.shape = *shape;
+  options.loop.time_scale = parse_scale(replay_.scale)->time;
+  auto sides = sides_of(line_, config_);
+  if (!sides) return sides.error();
+  options.sides = std::move(*sides);
+  auto slow = slow_events_of(line_, config_);
+  if (!slow) return slow.error();
+  options.slow = std::move(*slow);
+  derive_settings(config_, table_, *shape);
+  job.namespace_fingerprint = namespace_fingerprint(namespace_key);
+  job.other_bytes = step_bytes(options.requests, replay_.batch, group);
+  if (group.rank() != 0) return Status::ok();
+  if (Status status = check_writable(replay_.timeline); !status.is_ok()) return status;
+  return check_writable(line_.json_path);
 }
 
-int ReplayCommand::run_in(Bootstrap& bootstrap) {
-  Group& group = bootstrap.group();
-  ReplayOptions options;
-  JobOptions job_options;
-  // Bad input of any kind is found on every rank, and said once.
-  const Status status = agree(group, [&]() -> Status {
-    const auto shape = shape_of(replay_);
-    if (!shape) return shape.error();
-    const BlockKey namespace_key = namespace_of(replay_, *shape);
-    auto trace = load_trace(replay_, *shape, namespace_key);
-    if (!trace) return trace.error();
-    options.earlier = std::move(trace->earlier);
-    options.requests = std::move(trace->requests);
-    options.loop.shape = *shape;
-    options.loop.time_scale = parse_scale(replay_.scale)->time;
-    if (!policies_.empty()) {
-      auto sides = parse_policy_list(policies_, config_.mode);
-      if (!sides) return sides.error();
-      options.sides = std::move(*sides);
-    }
-    for (const auto& text : line_.sides) {
-      auto side = parse_side(text, config_.mode, faster_tier(config_.tiers));
-      if (!side) return side.error();
-      options.sides.push_back(std::move(*side));
-    }
-    if (options.sides.empty()) {
-      options.sides.push_back({std::string(to_string(config_.mode.policy)), config_.mode});
-    }
-    for (const auto& text : line_.slow) {
-      auto slow = parse_slow(text);
-      if (!slow) return slow.error();
-      options.slow.push_back(std::move(*slow));
-    }
-    derive_settings(config_, table_, *shape);
-    job_options.namespace_fingerprint = namespace_fingerprint(namespace_key);
-    job_options.other_bytes = step_bytes(options.requests, replay_.batch, group);
-    if (Status bad = check_writable(replay_.timeline); group.rank() == 0 && !bad.is_ok()) return bad;
-    return group.rank() == 0 ? check_writable(line_.json_path) : Status::ok();
-  }());
-  if (!status.is_ok()) {
-    print_error(status, group.rank());
-    return kExitBadInput;
-  }
+void ReplayCommand::fill_options(ReplayOptions& options) const {
   options.trace_name = replay_.trace;
   options.prefill = replay_.prefill_store ? Prefill::kOn : Prefill::kOff;
   options.loop.batch = replay_.batch;
@@ -177,7 +130,19 @@ int ReplayCommand::run_in(Bootstrap& bootstrap) {
   options.calibrate = replay_.calibrate ? Calibrate::kOn : Calibrate::kOff;
   options.calibration.measure_ns = kSecond;
   options.timeline_path = replay_.timeline;
+}
 
+int ReplayCommand::run_in(Bootstrap& bootstrap) {
+  Group& group = bootstrap.group();
+  ReplayOptions options;
+  JobOptions job_options;
+  // Bad input of any kind is found on every rank, and said once.
+  const Status status = agree(group, prepare(group, options, job_options));
+  if (!status.is_ok()) {
+    print_error(status, group.rank());
+    return kExitBadInput;
+  }
+  fill_options(options);
   job_options.config = config_;
   job_options.clock = &SteadyClock::instance();
   auto job = Job::open(bootstrap, std::move(job_options));
@@ -187,7 +152,7 @@ int ReplayCommand::run_in(Bootstrap& bootstrap) {
   }
   config_.tiers = (*job)->config().tiers;
   return play_and_report(bootstrap, **job, std::move(options), replay_.progress, line_.json_path,
-                         config_json());
+                         config_json(line_, table_, config_.tiers));
 }
 
 int play_and_report(Bootstrap& bootstrap, Job& job, ReplayOptions options, ProgressMode progress,

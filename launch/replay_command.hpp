@@ -22,16 +22,15 @@ class ReplayCommand {
   int run();
 
  private:
-  Status configure();
+  Status prepare(const Group& group, ReplayOptions& options, JobOptions& job);
+  void fill_options(ReplayOptions& options) const;
   int run_in(Bootstrap& bootstrap);
-  nlohmann::json config_json() const;
 
   CLI::App* app_;
   EngineConfig config_;
   ReplayConfig replay_;
   SettingsTable table_;
   CommandLine line_;
-  std::string policies_;  ///< a list, when it is one
 };
 
 /// What `kvstream replay` and `kvstream bench step` do once they know what to play.

@@ -48,10 +48,7 @@ void add_trace_settings(SettingsTable& table, ReplayConfig& config) {
              .target = &config.document_tokens,
              .min = 1,
              .max = 1e7});
-  table.add({.name = "seed",
-             .kind = kCount,
-             .help = "of the generator",
-             .target = &config.seed});
+  table.add({.name = "seed", .kind = kCount, .help = "of the generator", .target = &config.seed});
 }
 
 void add_load_settings(SettingsTable& table, ReplayConfig& config) {
@@ -157,10 +154,11 @@ Result<BlockShape> shape_of(const ReplayConfig& config) {
   shape.bytes_scale = scale->bytes;
   const double bytes = shape.kv_bytes_per_token * shape.bytes_scale * config.block_tokens;
   if (bytes > kBlockBytesMax) {
-    return failure(Code::kInvalidArgument,
-                   fmt::format("a block of {} tokens would be {:.0f} B here, at most {} are possible: "
-                               "lower block-tokens or scale bytes=",
-                               config.block_tokens, bytes, kBlockBytesMax));
+    return failure(
+        Code::kInvalidArgument,
+        fmt::format("a block of {} tokens would be {:.0f} B here, at most {} are possible: "
+                    "lower block-tokens or scale bytes=",
+                    config.block_tokens, bytes, kBlockBytesMax));
   }
   return shape;
 }
@@ -186,7 +184,8 @@ Result<LoadedTrace> load_trace(const ReplayConfig& config, const BlockShape& sha
                            ? config.skip + config.requests
                            : config.skip + std::uint64_t{kQuestionsPerDocument} * config.documents;
     all = generate_documents(options, shape, namespace_key);
-    if (all && first > 0) all->erase(all->begin(), all->begin() + static_cast<std::ptrdiff_t>(first));
+    if (all && first > 0)
+      all->erase(all->begin(), all->begin() + static_cast<std::ptrdiff_t>(first));
   } else {
     TraceRange range{first, ~std::uint64_t{0}};
     if (config.requests != 0) range.count_max = config.requests + (config.skip - first);

@@ -13,8 +13,8 @@ namespace kvstream {
 namespace {
 
 Status cannot_write(const std::string& path) {
-  return {Code::kIoError, fmt::format("cannot write {} ({}); name another file", path,
-                                      std::strerror(errno))};
+  return {Code::kIoError,
+          fmt::format("cannot write {} ({}); name another file", path, std::strerror(errno))};
 }
 
 }  // namespace
@@ -31,7 +31,8 @@ Status check_writable(const std::string& path) {
 }
 
 Status write_json(const std::string& path, const nlohmann::json& json) {
-  const std::string text = json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  const std::string text =
+      json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   if (path == "-") {
     std::fwrite(text.data(), 1, text.size(), stdout);
     return std::fflush(stdout) == 0 ? Status::ok() : cannot_write("stdout");

@@ -37,8 +37,8 @@ std::vector<std::size_t> tiers_of(const Mode& mode, const ComparisonContext& con
   std::vector<std::size_t> tiers;
   for (std::size_t i = 0; i < context.tiers.size(); ++i) {
     const auto& names = mode.use_tiers;
-    const bool used = names.empty() ||
-                      std::find(names.begin(), names.end(), context.tiers[i].spec.name) != names.end();
+    const bool used = names.empty() || std::find(names.begin(), names.end(),
+                                                 context.tiers[i].spec.name) != names.end();
     if (used) tiers.push_back(i);
   }
   return tiers;
@@ -77,56 +77,119 @@ void put_read_ceiling(Comparison& line, const SideRuns& side, const SideRuns& ri
   line.ceiling_formula = "(b1 + b2 + ...) / b1";
 }
 
-/// By the published formula where it holds; else by what the rival's reads and waits could shrink
-/// to: its reads to T*, its waits for writes to nothing.
-void put_throughput_ceiling(Comparison& line, const SideRuns& side, const SideRuns& rival,
-                            const ComparisonContext& context) {
-  const double s_r = mean_of(rival, "/io_share"), s_w = mean_of(rival, "/write_wait_share");
-  const auto ours = tiers_of(side.side.mode, context);
-  const auto theirs = tiers_of(rival.side.mode, context);
-  const bool writes_known = std::all_of(ours.begin(), ours.end(), [&](std::size_t tier) {
-    return s_w == 0 || context.tiers[tier].spec.throttle.write_bytes_per_s > 0;
-  });
-  const bool alike = std::abs(mean_of(side, "/blocks/hit_ratio") -
-                              mean_of(rival, "/blocks/hit_ratio")) <= kHitRatioNote;
-  if (alike && !theirs.empty() && reads_one_tier(rival, context) && rates_known(ours, context) &&
-      writes_known && ours.front() == theirs.front()) {
-    std::vector<TierRates> rates;
-    for (const std::size_t tier : ours) {
-      const auto write = static_cast<double>(context.tiers[tier].spec.throttle.write_bytes_per_s);
-      rates.push_back({context.read_rates_bytes_per_s[tier], write > 0 ? write : 1e18});
-    }
-    const auto ceiling = throughput_ceiling(rates, {s_r, s_w, 0}, side.side.mode.replication);
-    line.ceiling = ceiling.ceiling;
-    line.ceiling_formula = fmt::format("1 / max(A = {:.3f}, D = {:.3f})", ceiling.a, ceiling.d);
-    return;
+double write_rate_of(std::size_t tier, const ComparisonContext& context) {
+  const std::uint32_t devices =
+      tier < context.devices_of_tier.size() ? context.devices_of_tier[tier] : 1;
+  return devices * static_cast<double>(context.tiers[tier].spec.throttle.write_bytes_per_s);
+}
+
+std::vector<TierRates> rates_of(const std::vector<std::size_t>& tiers,
+                                const ComparisonContext& context) {
+  std::vector<TierRates> rates;
+  for (const std::size_t tier : tiers) {
+    const double write = write_rate_of(tier, context);
+    rates.push_back({context.read_rates_bytes_per_s[tier], write > 0 ? write : 1e18});
   }
+  return rates;
+}
+
+/// Mean over the runs of bytes / (rate x makespan): how much of the time a device was moving them.
+double busy_share(const SideRuns& side, const char* bytes, const std::string& tier, double rate) {
+  const std::string at = std::string(bytes) + tier;
+  double sum = 0;
+  for (const auto& run : side.runs) {
+    const double makespan_s = number(run, json::json_pointer("/makespan_s"));
+    if (makespan_s > 0 && rate > 0) sum += number(run, json::json_pointer(at)) / rate / makespan_s;
+  }
+  return side.runs.empty() ? 0 : sum / static_cast<double>(side.runs.size());
+}
+
+/// MEASURE section 2. One rank waits for nobody else's reads, so its waits shrink with the devices'
+/// rates (A). Several ranks also wait in each other's queues, which a faster device may empty:
+/// there A is what neither reads nor writes, and D the devices' own busy time.
+void put_formula(Comparison& line, const SideRuns& side, const SideRuns& rival,
+                 const ComparisonContext& context, const std::vector<std::size_t>& ours) {
+  const double s_r = mean_of(rival, "/io_share"), s_w = mean_of(rival, "/write_wait_share");
+  const auto rates = rates_of(ours, context);
+  const Replication replication = side.side.mode.replication;
+  ThroughputCeiling ceiling = throughput_ceiling(rates, {s_r, s_w, 0}, replication);
+  if (context.ranks > 1) {
+    const std::string& name = context.tiers[ours.front()].spec.name;
+    const RivalShares busy{
+        busy_share(rival, "/bytes/read/", name, rates.front().read_bytes_per_s),
+        s_w > 0 ? busy_share(rival, "/bytes/written/", name, rates.front().write_bytes_per_s) : 0,
+        0};
+    ceiling.d = throughput_ceiling(rates, busy, replication).d;
+    ceiling.a = 1 - s_r - s_w;
+    const double least = std::max(ceiling.a, ceiling.d);
+    if (least <= 0) return;
+    ceiling.ceiling = 1 / least;
+  }
+  line.ceiling = ceiling.ceiling;
+  line.ceiling_formula = fmt::format("1 / max(A = {:.3f}, D = {:.3f})", ceiling.a, ceiling.d);
+}
+
+/// Where the rival itself reads from several tiers: its reads can shrink to T*, its waits for
+/// writes to nothing.
+void put_bound_ceiling(Comparison& line, const SideRuns& rival, const ComparisonContext& context) {
   const bool bound = std::all_of(rival.runs.begin(), rival.runs.end(),
                                  [](const json& run) { return run.at("bound").is_object(); });
-  if (!alike || !bound) return;
+  if (!bound) return;
+  const double s_r = mean_of(rival, "/io_share"), s_w = mean_of(rival, "/write_wait_share");
   const double t_star = mean_of(rival, "/bound/t_star_all_s"), t = mean_of(rival, "/bound/t_all_s");
+  if (context.ranks > 1) {
+    const double busy = mean_of(rival, "/bound/t_star_all_s") / mean_of(rival, "/makespan_s");
+    const double least = std::max(1 - s_r - s_w, busy);
+    if (!(least > 0)) return;
+    line.ceiling = 1 / least;
+    line.ceiling_formula =
+        fmt::format("1 / max(1 - s_r - s_w = {:.3f}, T*/makespan = {:.3f})", 1 - s_r - s_w, busy);
+    return;
+  }
   const double shrunk = t > 0 ? std::min(1.0, t_star / t) : 1.0;
   const double left = 1 - s_r - s_w + s_r * shrunk;
   if (left <= 0) return;
   line.ceiling = 1 / left;
-  line.ceiling_formula = fmt::format("1 / (1 - s_r - s_w + s_r T*/T), s_r = {:.3f}, s_w = {:.3f}, T*/T = {:.3f}",
-                                     s_r, s_w, shrunk);
+  line.ceiling_formula =
+      fmt::format("1 / (1 - s_r - s_w + s_r T*/T), s_r = {:.3f}, s_w = {:.3f}, T*/T = {:.3f}", s_r,
+                  s_w, shrunk);
+}
+
+void put_throughput_ceiling(Comparison& line, const SideRuns& side, const SideRuns& rival,
+                            const ComparisonContext& context) {
+  const bool alike = std::abs(mean_of(side, "/blocks/hit_ratio") -
+                              mean_of(rival, "/blocks/hit_ratio")) <= kHitRatioNote;
+  const auto ours = tiers_of(side.side.mode, context);
+  const auto theirs = tiers_of(rival.side.mode, context);
+  if (!alike || ours.empty() || theirs.empty() || !rates_known(ours, context)) return;
+  const bool writes_known = mean_of(rival, "/write_wait_share") == 0 ||
+                            std::all_of(ours.begin(), ours.end(), [&](std::size_t tier) {
+                              return write_rate_of(tier, context) > 0;
+                            });
+  if (reads_one_tier(rival, context) && writes_known && ours.front() == theirs.front()) {
+    put_formula(line, side, rival, context, ours);
+  } else {
+    put_bound_ceiling(line, rival, context);
+  }
 }
 
 std::string note_on(const SideRuns& side, const SideRuns& rival) {
   std::string note;
   const auto add = [&](std::string text) { note += (note.empty() ? "" : "; ") + std::move(text); };
   for (std::size_t p = 0; p < std::min(side.runs.size(), rival.runs.size()); ++p) {
-    if (side.runs[p].at("catalog_hash_at_start") == rival.runs[p].at("catalog_hash_at_start")) continue;
+    if (side.runs[p].at("catalog_hash_at_start") == rival.runs[p].at("catalog_hash_at_start"))
+      continue;
     add("the tiers' contents at the start differed");
     break;
   }
-  const double ours = mean_of(side, "/blocks/hit_ratio"), theirs = mean_of(rival, "/blocks/hit_ratio");
+  const double ours = mean_of(side, "/blocks/hit_ratio"),
+               theirs = mean_of(rival, "/blocks/hit_ratio");
   if (std::abs(ours - theirs) > kHitRatioNote) {
     add(fmt::format("hit ratios differ by {:.1f} points ({:.1f} % and {:.1f} %)",
                     100 * std::abs(ours - theirs), 100 * ours, 100 * theirs));
   }
-  const double lost = mean_of(side, "/writes/dropped"), lost_there = mean_of(rival, "/writes/dropped");
+  const double lost = mean_of(side, "/writes/dropped"),
+               lost_there = mean_of(rival, "/writes/dropped");
   if (lost > 0 || lost_there > 0) {
     add(fmt::format("dropped writes {:.0f} and {:.0f}", lost, lost_there));
   }

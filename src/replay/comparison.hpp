@@ -21,7 +21,9 @@ struct SideRuns {
 /// What ceilings need beside the runs.
 struct ComparisonContext {
   std::vector<ReplayTier> tiers;
-  std::vector<double> read_rates_bytes_per_s;  ///< one a tier; 0 = not known
+  /// One a tier, of all its devices together (ranks of two nodes have two drives); 0 = not known.
+  std::vector<double> read_rates_bytes_per_s;
+  std::vector<std::uint32_t> devices_of_tier;  ///< how many those are; empty = one each
   std::uint32_t ranks = 1;
   bool copies_everywhere = false;  ///< at the start each block was in every tier
 };

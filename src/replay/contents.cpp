@@ -62,7 +62,8 @@ class PacedWriter {
   Status flush() {
     Piece& piece = pieces_[at_];
     if (!piece.blocks.empty()) {
-      for (std::size_t i = 0; i < piece.blocks.size(); ++i) piece.blocks[i].from = {&piece.spans[i], 1};
+      for (std::size_t i = 0; i < piece.blocks.size(); ++i)
+        piece.blocks[i].from = {&piece.spans[i], 1};
       piece.ticket = engine_.save_step({piece.blocks, piece.tiers});
       at_ = (at_ + 1) % kPieces;
     }
@@ -180,8 +181,10 @@ Result<PutReport> put_contents(Engine& engine, Group& group, std::span<const Blo
     std::uint64_t offered = 0;
     if (mine.is_ok()) {
       auto written = write_missing(engine, wanted, options);
-      if (written) offered = *written;
-      else mine = written.error();
+      if (written)
+        offered = *written;
+      else
+        mine = written.error();
     }
     report.written += offered;
     if (Status status = agree(group, mine, options.timeout_ns); !status.is_ok()) {
@@ -232,8 +235,8 @@ Result<std::string> hash_of_keys(Group& group, const Engine& engine, Nanos timeo
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
   const auto bytes = std::as_bytes(std::span(keys));
   char text[32];
-  std::snprintf(text, sizeof text, "%016llx:%zu",
-                static_cast<unsigned long long>(checksum(bytes)), keys.size());
+  std::snprintf(text, sizeof text, "%016llx:%zu", static_cast<unsigned long long>(checksum(bytes)),
+                keys.size());
   return std::string(text);
 }
 

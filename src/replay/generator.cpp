@@ -17,7 +17,8 @@ Result<std::vector<TraceRequest>> generate_documents(const DocumentsOptions& opt
                                                      const BlockShape& shape,
                                                      const BlockKey& namespace_key) {
   const std::uint64_t count = options.requests;
-  if (count == 0 || count > kRequestsMax || options.documents == 0 || options.document_tokens == 0) {
+  if (count == 0 || count > kRequestsMax || options.documents == 0 ||
+      options.document_tokens == 0) {
     return failure(Code::kInvalidArgument,
                    "the generator makes 1.." + std::to_string(kRequestsMax) +
                        " requests about documents with at least one token; asked for " +

@@ -42,7 +42,8 @@ std::string blkio_mount() {
     std::istringstream words(line);
     std::string what, where, kind, options;
     words >> what >> where >> kind >> options;
-    if (kind == "cgroup" && ("," + options + ",").find(",blkio,") != std::string::npos) return where;
+    if (kind == "cgroup" && ("," + options + ",").find(",blkio,") != std::string::npos)
+      return where;
   }
   return "";
 }

@@ -17,7 +17,9 @@ constexpr Nanos kSlice_ns = 100 * kMillisecond;  // how soon a signal is noticed
 constexpr Nanos kRest_ns = 120 * kSecond;
 constexpr Nanos kWaitedSave_ns = 300 * kSecond;
 
-std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+std::uint64_t aligned(std::uint64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 std::uint64_t laid_out_bytes(const TraceRequest& request) {
   std::uint64_t sum = 0;
@@ -65,17 +67,15 @@ Result<std::unique_ptr<ReplayLoop>> ReplayLoop::open(Engine& engine,
                                                      std::span<const TraceRequest> requests,
                                                      const LoopOptions& options) {
   std::unique_ptr<ReplayLoop> loop(new ReplayLoop(engine, requests, options));
-  const std::uint64_t bytes = std::max<std::uint64_t>(
-      kAlignment, largest_step_bytes(requests, options.batch));
+  const std::uint64_t bytes =
+      std::max<std::uint64_t>(kAlignment, largest_step_bytes(requests, options.batch));
   auto memory = StepMemory::open(engine, *options.clock, bytes);
   if (!memory) return failure(memory.error());
   loop->memory_ = std::move(*memory);
   return loop;
 }
 
-Nanos ReplayLoop::elapsed() const {
-  return options_.clock->now() - run_.started_at - excluded_;
-}
+Nanos ReplayLoop::elapsed() const { return options_.clock->now() - run_.started_at - excluded_; }
 
 Result<RankRun> ReplayLoop::play(const Mode& mode,
                                  const std::function<void(std::uint32_t)>& on_progress) {
@@ -209,7 +209,8 @@ Status ReplayLoop::load(Step& step) {
   while (!(*ticket)->wait_until(std::min(give_up, options_.clock->now() + kSlice_ns))) {
     const Nanos now = options_.clock->now();
     if (stopped() || now >= give_up) {
-      if (Status status = engine_.cancel(*ticket, now + 5 * kSecond); !status.is_ok()) return status;
+      if (Status status = engine_.cancel(*ticket, now + 5 * kSecond); !status.is_ok())
+        return status;
       if (now >= give_up) return {Code::kTimedOut, "a step did not end at its deadline"};
     }
   }
@@ -247,8 +248,10 @@ Status ReplayLoop::forward(Step& step) {
   }
   run_.computed_tokens += step.computed_tokens;
   run_.output_tokens += step.output_tokens;
-  const Nanos prefill = nanos(static_cast<double>(step.computed_tokens) / options_.prefill_tokens_per_s);
-  const Nanos decode = nanos(static_cast<double>(step.output_tokens) / options_.decode_tokens_per_s);
+  const Nanos prefill =
+      nanos(static_cast<double>(step.computed_tokens) / options_.prefill_tokens_per_s);
+  const Nanos decode =
+      nanos(static_cast<double>(step.output_tokens) / options_.decode_tokens_per_s);
   const bool saves_inline = mode_.writes == WriteTiming::kInline;
 
   const Nanos begun = options_.clock->now();
@@ -282,7 +285,8 @@ void ReplayLoop::verify(Step& step) {
       for (std::size_t b = 0; b < result.requests[i].blocks.size(); ++b) {
         if (result.requests[i].blocks[b].state != BlockState::kHit) continue;
         const Span place = step.places[i][b];
-        run_.wrong_bytes += count_wrong_bytes(step.requests[i].keys[b], {place.data, place.size_bytes});
+        run_.wrong_bytes +=
+            count_wrong_bytes(step.requests[i].keys[b], {place.data, place.size_bytes});
         run_.bytes_verified += place.size_bytes;
       }
     }
@@ -296,7 +300,8 @@ void ReplayLoop::fill(Step& step) {
   for (std::size_t i = 0; i < step.requests.size(); ++i) {
     for (std::size_t b = step.usable[i]; b < step.requests[i].keys.size(); ++b) {
       const Span place = step.places[i][b];
-      if (step.is_ours(i, b)) fill_payload(step.requests[i].keys[b], {place.data, place.size_bytes});
+      if (step.is_ours(i, b))
+        fill_payload(step.requests[i].keys[b], {place.data, place.size_bytes});
     }
   }
   run_.fill_cpu_s += thread_cpu_s() - before_s;
@@ -315,13 +320,16 @@ Status ReplayLoop::save(Step& step) {
       if (!step.is_ours(i, b) || !seen.insert(keys[b]).second) continue;
       const Span place = step.places[i][b];
       spans.push_back({place.data, place.size_bytes});
-      blocks.push_back({keys[b], static_cast<std::uint32_t>(place.size_bytes), {},
+      blocks.push_back({keys[b],
+                        static_cast<std::uint32_t>(place.size_bytes),
+                        {},
                         static_cast<std::uint32_t>(b)});
     }
   }
   if (blocks.empty()) return Status::ok();
   for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i].from = {&spans[i], 1};
-  return mode_.writes == WriteTiming::kDeferred ? offer(step, blocks) : offer_in_parts(step, blocks);
+  return mode_.writes == WriteTiming::kDeferred ? offer(step, blocks)
+                                                : offer_in_parts(step, blocks);
 }
 
 Status ReplayLoop::offer(Step& step, std::span<const SaveBlock> blocks) {
@@ -332,8 +340,8 @@ Status ReplayLoop::offer(Step& step, std::span<const SaveBlock> blocks) {
 
 /// Two parts are under way at a time, so that the devices never run dry between them.
 Status ReplayLoop::offer_in_parts(Step& step, std::span<const SaveBlock> blocks) {
-  const std::size_t part = std::max<std::size_t>(
-      1, options_.waited_save_bytes / 2 / options_.shape.block_bytes_max());
+  const std::size_t part =
+      std::max<std::size_t>(1, options_.waited_save_bytes / 2 / options_.shape.block_bytes_max());
   for (std::size_t at = 0; at < blocks.size(); at += part) {
     if (open_saves_.size() >= 2) {
       const SaveTicket oldest = open_saves_[open_saves_.size() - 2];

@@ -22,7 +22,7 @@ struct LoopOptions {
   BlockShape shape;
   std::uint32_t batch = 8;  ///< requests a step, at most
   Arrivals arrivals = Arrivals::kClosed;
-  double time_scale = 1.0;  ///< time here / time represented; arrivals shrink by it
+  double time_scale = 1.0;                ///< time here / time represented; arrivals shrink by it
   double prefill_tokens_per_s = 400'000;  ///< of this rank, here
   double decode_tokens_per_s = 60'000;
   Verify verify = Verify::kOn;
@@ -46,9 +46,9 @@ struct RankRun {
   double verify_cpu_s = 0, fill_cpu_s = 0;
   std::vector<double> ttft_s, e2e_s, step_read_s;
   double elapsed_s = 0, excluded_s = 0, forward_s = 0;
-  double read_wait_s = 0;        ///< the loop stood still for reads
-  double write_wait_s = 0;       ///< ... for writes (inline, after-forward)
-  double idle_s = 0;             ///< ... for arrivals
+  double read_wait_s = 0;   ///< the loop stood still for reads
+  double write_wait_s = 0;  ///< ... for writes (inline, after-forward)
+  double idle_s = 0;        ///< ... for arrivals
   Nanos started_at = 0, ended_at = 0;
   EngineStats before, after;  ///< after: when the deferred writes had ended too
   bool at_rest = false;       ///< they did, in time

@@ -37,7 +37,8 @@ void make_run(const Stream& stream, std::uint64_t* words) noexcept {
 std::uint64_t difference(const Stream& stream, const std::byte* run) noexcept {
   Run words;
   std::memcpy(words.data(), run, 3 * sizeof(std::uint64_t));
-  std::uint64_t seen = (words[0] ^ stream.low) | (words[1] ^ stream.high) | (words[2] ^ stream.offset);
+  std::uint64_t seen =
+      (words[0] ^ stream.low) | (words[1] ^ stream.high) | (words[2] ^ stream.offset);
   std::uint64_t value = stream.start + 3 * stream.stride;
   for (std::size_t i = 3; i < kWords; ++i) {
     std::uint64_t word;

@@ -93,9 +93,12 @@ class Simulation {
 
   bool readable(std::size_t reader, std::size_t owner, std::size_t tier) const {
     switch (problem_.tiers[tier].visibility) {
-      case Visibility::kRank: return reader == owner;
-      case Visibility::kNode: return problem_.node_of_rank[reader] == problem_.node_of_rank[owner];
-      case Visibility::kJob: return true;
+      case Visibility::kRank:
+        return reader == owner;
+      case Visibility::kNode:
+        return problem_.node_of_rank[reader] == problem_.node_of_rank[owner];
+      case Visibility::kJob:
+        return true;
     }
     return false;
   }

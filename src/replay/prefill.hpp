@@ -16,8 +16,8 @@ enum class Visibility : std::uint8_t { kRank, kNode, kJob };
 
 struct PrefillTier {
   Visibility visibility = Visibility::kRank;
-  bool persistent = true;       ///< replication speaks of these; the others take every block
-  double write_weight = 1;      ///< `one` spreads blocks in proportion to it
+  bool persistent = true;   ///< replication speaks of these; the others take every block
+  double write_weight = 1;  ///< `one` spreads blocks in proportion to it
   std::vector<std::uint64_t> slots_of_rank;  ///< how many blocks each rank may own there
 };
 

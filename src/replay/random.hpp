@@ -33,7 +33,8 @@ class Random {
   double exponential(double mean) { return -mean * std::log1p(-unit()); }
   template <class T>
   void shuffle(std::vector<T>& items) {
-    for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[between(0, i - 1)]);
+    for (std::size_t i = items.size(); i > 1; --i)
+      std::swap(items[i - 1], items[between(0, i - 1)]);
   }
 
  private:

@@ -140,62 +140,61 @@ json blocks_json(const std::vector<json>& ranks) {
 json rank_json(const RankRun& run, const RankCost& cost) {
   const EngineStats& a = run.before;
   const EngineStats& b = run.after;
-  return {
-      {"requests", {{"done", run.requests}, {"steps", run.steps}}},
-      {"tokens",
-       {{"prompt", run.prompt_tokens},
-        {"cached", run.cached_tokens},
-        {"computed", run.computed_tokens},
-        {"output", run.output_tokens}}},
-      {"blocks",
-       {{"asked", run.blocks_asked},
-        {"looked_up", grown(a.looked_up, b.looked_up)},
-        {"requested", grown(a.requested, b.requested)},
-        {"hits", run.hits},
-        {"usable", run.usable_blocks},
-        {"miss", run.misses},
-        {"late", run.late},
-        {"cancelled", run.cancelled},
-        {"recomputed_by_choice", grown(a.recomputed_by_choice, b.recomputed_by_choice)},
-        {"never_loaded", grown(a.never_loaded, b.never_loaded)},
-        // The engine's own counts, to be held against what the tickets said.
-        {"engine_hits", grown(a.hits, b.hits)},
-        {"engine_misses", grown(a.misses, b.misses)},
-        {"engine_late", grown(a.late, b.late)},
-        {"engine_cancelled", grown(a.cancelled, b.cancelled)}}},
-      {"bytes",
-       {{"staged", grown(a.staged_bytes, b.staged_bytes)},
-        {"direct", grown(a.direct_bytes, b.direct_bytes)},
-        {"duplicate", grown(a.duplicate_read_bytes, b.duplicate_read_bytes)}}},
-      {"writes",
-       {{"offered", grown(a.offered, b.offered)},
-        {"published", grown(a.published, b.published)},
-        {"dropped", grown(a.dropped, b.dropped)}}},
-      {"tiers", tiers_json(a, b)},
-      {"time",
-       {{"elapsed_s", run.elapsed_s},
-        {"excluded_s", run.excluded_s},
-        {"forward_s", run.forward_s},
-        {"read_wait_s", run.read_wait_s},
-        {"write_wait_s", run.write_wait_s},
-        {"idle_s", run.idle_s}}},
-      {"checks",
-       {{"bytes_verified", run.bytes_verified},
-        {"wrong_bytes", run.wrong_bytes},
-        {"leases", b.leases},
-        {"holds", b.holds},
-        {"at_rest", run.at_rest ? 1 : 0},
-        {"interrupted", run.interrupted ? 1 : 0}}},
-      {"cost",
-       {{"verify_cpu_s", run.verify_cpu_s},
-        {"fill_cpu_s", run.fill_cpu_s},
-        {"place_cpu_s", std::max(0.0, b.verify_cpu_s - a.verify_cpu_s)},
-        {"cpu_s", cost.cpu_s},
-        {"steal_share", cost.steal_share},
-        {"peak_rss_bytes", cost.peak_rss_bytes},
-        {"peak_shm_bytes", cost.peak_shm_bytes}}},
-      {"samples",
-       {{"ttft_s", run.ttft_s}, {"e2e_s", run.e2e_s}, {"step_read_s", run.step_read_s}}}};
+  return {{"requests", {{"done", run.requests}, {"steps", run.steps}}},
+          {"tokens",
+           {{"prompt", run.prompt_tokens},
+            {"cached", run.cached_tokens},
+            {"computed", run.computed_tokens},
+            {"output", run.output_tokens}}},
+          {"blocks",
+           {{"asked", run.blocks_asked},
+            {"looked_up", grown(a.looked_up, b.looked_up)},
+            {"requested", grown(a.requested, b.requested)},
+            {"hits", run.hits},
+            {"usable", run.usable_blocks},
+            {"miss", run.misses},
+            {"late", run.late},
+            {"cancelled", run.cancelled},
+            {"recomputed_by_choice", grown(a.recomputed_by_choice, b.recomputed_by_choice)},
+            {"never_loaded", grown(a.never_loaded, b.never_loaded)},
+            // The engine's own counts, to be held against what the tickets said.
+            {"engine_hits", grown(a.hits, b.hits)},
+            {"engine_misses", grown(a.misses, b.misses)},
+            {"engine_late", grown(a.late, b.late)},
+            {"engine_cancelled", grown(a.cancelled, b.cancelled)}}},
+          {"bytes",
+           {{"staged", grown(a.staged_bytes, b.staged_bytes)},
+            {"direct", grown(a.direct_bytes, b.direct_bytes)},
+            {"duplicate", grown(a.duplicate_read_bytes, b.duplicate_read_bytes)}}},
+          {"writes",
+           {{"offered", grown(a.offered, b.offered)},
+            {"published", grown(a.published, b.published)},
+            {"dropped", grown(a.dropped, b.dropped)}}},
+          {"tiers", tiers_json(a, b)},
+          {"time",
+           {{"elapsed_s", run.elapsed_s},
+            {"excluded_s", run.excluded_s},
+            {"forward_s", run.forward_s},
+            {"read_wait_s", run.read_wait_s},
+            {"write_wait_s", run.write_wait_s},
+            {"idle_s", run.idle_s}}},
+          {"checks",
+           {{"bytes_verified", run.bytes_verified},
+            {"wrong_bytes", run.wrong_bytes},
+            {"leases", b.leases},
+            {"holds", b.holds},
+            {"at_rest", run.at_rest ? 1 : 0},
+            {"interrupted", run.interrupted ? 1 : 0}}},
+          {"cost",
+           {{"verify_cpu_s", run.verify_cpu_s},
+            {"fill_cpu_s", run.fill_cpu_s},
+            {"place_cpu_s", std::max(0.0, b.verify_cpu_s - a.verify_cpu_s)},
+            {"cpu_s", cost.cpu_s},
+            {"steal_share", cost.steal_share},
+            {"peak_rss_bytes", cost.peak_rss_bytes},
+            {"peak_shm_bytes", cost.peak_shm_bytes}}},
+          {"samples",
+           {{"ttft_s", run.ttft_s}, {"e2e_s", run.e2e_s}, {"step_read_s", run.step_read_s}}}};
 }
 
 Result<json> merge_ranks(const SideInput& input, const RunDevices& devices) {
@@ -217,7 +216,8 @@ Result<json> merge_ranks(const SideInput& input, const RunDevices& devices) {
   run["step_read_s"] = to_json(summarize(pooled(ranks, "step_read_s")));
   const double makespan_s = greatest(ranks, "time", "elapsed_s");
   const double elapsed_s = sum(ranks, "time", "elapsed_s");
-  const double tokens = run["tokens"]["prompt"].get<double>() + run["tokens"]["output"].get<double>();
+  const double tokens =
+      run["tokens"]["prompt"].get<double>() + run["tokens"]["output"].get<double>();
   run["makespan_s"] = makespan_s;
   run["throughput_tokens_per_s"] = makespan_s > 0 ? tokens / makespan_s : 0.0;
   run["computed_tokens_per_s"] =
@@ -269,20 +269,22 @@ bool accounts_close(const json& run, std::string& why) {
   };
   std::uint64_t tier_hits = 0;
   for (const auto& hits : blocks.at("hit")) tier_hits += hits.get<std::uint64_t>();
-  check(n(blocks, "looked_up") == n(blocks, "requested") + n(blocks, "recomputed_by_choice") +
-                                      n(blocks, "never_loaded"),
+  check(n(blocks, "looked_up") ==
+            n(blocks, "requested") + n(blocks, "recomputed_by_choice") + n(blocks, "never_loaded"),
         "looked_up = requested + recomputed_by_choice + never_loaded");
-  check(n(blocks, "requested") == n(blocks, "hits") + n(blocks, "miss") + n(blocks, "late") +
-                                      n(blocks, "cancelled"),
+  check(n(blocks, "requested") ==
+            n(blocks, "hits") + n(blocks, "miss") + n(blocks, "late") + n(blocks, "cancelled"),
         "requested = hits + misses + late + cancelled");
-  check(n(blocks, "hits") == n(blocks, "engine_hits") && n(blocks, "miss") == n(blocks, "engine_misses") &&
+  check(n(blocks, "hits") == n(blocks, "engine_hits") &&
+            n(blocks, "miss") == n(blocks, "engine_misses") &&
             n(blocks, "late") == n(blocks, "engine_late") &&
             n(blocks, "cancelled") == n(blocks, "engine_cancelled"),
         "what the tickets said = what the engine counted");
   check(tier_hits == n(blocks, "hits"), "hits = sum of the hits of all tiers");
   check(n(writes, "offered") == n(writes, "published") + n(writes, "dropped"),
         "offered = published + dropped");
-  check(n(tokens, "prompt") == n(tokens, "cached_device") + n(tokens, "cached") + n(tokens, "computed"),
+  check(n(tokens, "prompt") ==
+            n(tokens, "cached_device") + n(tokens, "cached") + n(tokens, "computed"),
         "prompt = cached_device + cached + computed");
   check(n(run.at("checks"), "leases_at_rest") == 0, "leases at rest = 0");
   check(n(run.at("checks"), "holds_at_rest") == 0, "holds at rest = 0");

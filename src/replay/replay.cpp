@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "core/units.hpp"
 #include "replay/agreement.hpp"
 #include "replay/comparison.hpp"
-#include "replay/prefill.hpp"
 #include "replay/rank_report.hpp"
 #include "replay/report.hpp"
+#include "replay/start_contents.hpp"
 #include "replay/timeline.hpp"
 
 namespace kvstream {
@@ -31,22 +32,20 @@ struct Played {
 class Replay {
  public:
   Replay(const ReplayOptions& options, const ReplayParts& parts, RunDevices devices)
-      : options_(options), parts_(parts), group_(*parts.group), engine_(*parts.engine),
+      : options_(options),
+        parts_(parts),
+        group_(*parts.group),
+        engine_(*parts.engine),
         devices_(std::move(devices)) {}
 
   Result<ReplayOutcome> run();
 
  private:
   Status prepare();
-  Status fill();
-  void hold_all();
-  Result<PrefillAnswer> simulate();
-  Status put_back();
   Result<Played> play_side(const Side& side, std::size_t pair);
   Result<Played> gather(const Side& side, const RankRun& run, const RankCost& cost,
                         std::string hash);
   Result<RankRun> play_all(const Side& side, std::size_t pair);
-  PutOptions put_options(const char* what) const;
   ReplayOutcome conclude();
   void judge(ReplayOutcome& outcome) const;
   ComparisonContext context() const;
@@ -55,7 +54,6 @@ class Replay {
   void say(const std::string& what, std::uint64_t done, std::uint64_t all) const {
     if (parts_.progress) parts_.progress(what, done, all);
   }
-  bool restores() const { return options_.sides.size() * options_.pairs > 1; }
 
   const ReplayOptions& options_;
   const ReplayParts& parts_;
@@ -64,9 +62,7 @@ class Replay {
   RunDevices devices_;
   std::vector<TraceRequest> mine_;
   std::unique_ptr<ReplayLoop> loop_;
-  std::vector<BlockPlace> wanted_;
-  bool copies_everywhere_ = false;
-  json prefill_ = nullptr;
+  std::unique_ptr<StartContents> start_;
   std::vector<SideRuns> played_;
   struct OneInput {
     std::size_t side = 0, pair = 0;
@@ -89,138 +85,20 @@ Status Replay::prepare() {
   }
   loop_ = std::move(*opened);
   for (const auto& side : options_.sides) played_.push_back({side, {}});
+  start_ = std::make_unique<StartContents>(options_, parts_, mine_);
   return devices_.measure(group_, options_.calibrate, options_.calibration);
 }
 
-PutOptions Replay::put_options(const char* what) const {
-  PutOptions put;
-  put.block_bytes_max = options_.block_bytes_max;
-  put.queue_bytes = options_.write_queue_bytes;
-  put.clock = parts_.clock;
-  put.stop = parts_.stop;
-  put.progress = [this, what](std::uint64_t done, std::uint64_t all) { say(what, done, all); };
-  return put;
-}
-
-/// Each rank knows the slots of all, so that all simulate the same.
-Result<PrefillAnswer> Replay::simulate() {
-  json mine = {{"node", group_.node()}, {"slots", json::array()}};
-  for (const auto& tier : engine_.stats().tiers) {
-    const std::uint64_t slot = (options_.block_bytes_max + 4095ULL) & ~4095ULL;
-    mine["slots"].push_back(tier.report.capacity_bytes / slot);
-  }
-  auto gathered = group_.all_gather(mine.dump(), kSetup_ns);
-  if (!gathered) return failure(gathered.error());
-  PrefillProblem problem;
-  problem.requests = options_.earlier;
-  problem.replication = options_.replication;
-  std::vector<std::string> nodes;
-  for (const auto& tier : parts_.tiers) {
-    PrefillTier fill{tier.visibility, tier.persistent, 1, {}};
-    if (tier.spec.throttle.write_bytes_per_s > 0) {
-      fill.write_weight = static_cast<double>(tier.spec.throttle.write_bytes_per_s);
-    }
-    problem.tiers.push_back(std::move(fill));
-  }
-  for (const auto& bytes : gathered->bytes) {
-    const auto theirs = json::parse(bytes, nullptr, false);
-    if (!theirs.is_object()) return failure(Code::kUnavailable, "a rank named no capacities");
-    const std::string node = theirs.at("node");
-    const auto at = std::find(nodes.begin(), nodes.end(), node);
-    problem.node_of_rank.push_back(static_cast<std::uint32_t>(at - nodes.begin()));
-    if (at == nodes.end()) nodes.push_back(node);
-    for (std::size_t i = 0; i < problem.tiers.size(); ++i) {
-      problem.tiers[i].slots_of_rank.push_back(theirs.at("slots").at(i).get<std::uint64_t>());
-    }
-  }
-  return simulate_prefill(problem);
-}
-
-void Replay::hold_all() {
-  for (const auto& request : mine_) {
-    for (std::size_t i = 0; i < request.keys.size(); ++i) {
-      wanted_.push_back({request.keys[i], request.sizes_bytes[i], options_.held_by});
-    }
-  }
-}
-
-/// What the earlier requests would have left is written; then what is there is what each side
-/// starts from.
-Status Replay::fill() {
-  if (options_.prefill != Prefill::kOff) {
-    std::uint64_t distinct = 0;
-    if (options_.prefill == Prefill::kOn) {
-      auto answer = simulate();
-      if (!answer) return answer.error();
-      wanted_ = std::move(answer->of_rank[group_.rank()]);
-      distinct = answer->distinct_blocks;
-    } else {
-      hold_all();
-    }
-    if (Status status = put_back(); !status.is_ok()) return status;
-    std::uint64_t bytes = 0;
-    for (const auto& place : wanted_) bytes += place.size_bytes;
-    auto blocks_all = count_all(group_, wanted_.size());
-    auto bytes_all = count_all(group_, bytes);
-    if (!blocks_all || !bytes_all) return {Code::kTimedOut, "a rank did not answer in time"};
-    prefill_["requests"] = options_.earlier.size();
-    prefill_["distinct_blocks"] = distinct;
-    prefill_["blocks"] = *blocks_all;
-    prefill_["bytes"] = *bytes_all;
-  }
-  if (restores()) {
-    // Oldest first where the order is known; a slot that could not be had is not asked for again.
-    auto there = own_contents(engine_);
-    if (options_.prefill != Prefill::kOff) {
-      std::vector<BlockPlace> kept;
-      for (const auto& place : wanted_) {
-        const auto at = std::lower_bound(
-            there.begin(), there.end(), place,
-            [](const BlockPlace& a, const BlockPlace& b) { return a.key < b.key; });
-        if (at != there.end() && at->key == place.key) kept.push_back(*at);
-      }
-      there = std::move(kept);
-    }
-    wanted_ = std::move(there);
-  }
-  const std::uint64_t all_tiers = (std::uint64_t{1} << parts_.tiers.size()) - 1;
-  const auto entries = engine_.contents();
-  copies_everywhere_ = !entries.empty() &&
-                       std::all_of(entries.begin(), entries.end(), [&](const ContentEntry& entry) {
-                         return ((entry.own | entry.others) & all_tiers) == all_tiers;
-                       });
-  return Status::ok();
-}
-
-Status Replay::put_back() {
-  // Every tier in use and nothing in the way, whatever the side before had.
-  if (Status status = agree(group_, engine_.set_mode(Mode{})); !status.is_ok()) return status;
-  if (parts_.full_speed) parts_.full_speed(true);
-  auto report = put_contents(engine_, group_, wanted_, put_options("filling the tiers"));
-  Status status = agree(group_, report ? Status::ok() : report.error(), kSide_ns);
-  if (parts_.full_speed) parts_.full_speed(false);
-  if (!status.is_ok()) return status;
-  auto missing = count_all(group_, report->missing);
-  auto leftover = count_all(group_, report->leftover);
-  if (!missing || !leftover) return {Code::kTimedOut, "a rank did not answer in time"};
-  if (prefill_.is_null()) prefill_ = json::object();
-  prefill_["copies_missing"] =
-      std::max(prefill_.value("copies_missing", std::uint64_t{0}), *missing);
-  prefill_["copies_left_over"] =
-      std::max(prefill_.value("copies_left_over", std::uint64_t{0}), *leftover);
-  return Status::ok();
-}
-
 Result<RankRun> Replay::play_all(const Side& side, std::size_t pair) {
-  const std::string what = options_.pairs > 1 ? fmt::format("{} {}/{}", side.name, pair + 1, options_.pairs)
-                                              : side.name;
+  const std::string what =
+      options_.pairs > 1 ? fmt::format("{} {}/{}", side.name, pair + 1, options_.pairs) : side.name;
   const SlowSchedule slow(options_.slow, parts_.set_speed, *parts_.clock, parts_.clock->now());
   return loop_->play(side.mode, [&](std::uint32_t done) { say(what, done, mine_.size()); });
 }
 
 Result<Played> Replay::play_side(const Side& side, std::size_t pair) {
-  if (restores()) {
-    if (Status status = put_back(); !status.is_ok()) return failure(status);
+  if (restores(options_)) {
+    if (Status status = start_->put_back(); !status.is_ok()) return failure(status);
   }
   Status status = agree(group_, engine_.refresh(parts_.clock->now() + kRefresh_ns), kSetup_ns);
   if (!status.is_ok()) return failure(status);
@@ -279,7 +157,8 @@ Result<Played> Replay::gather(const Side& side, const RankRun& run, const RankCo
     if (!unpacked) return failure(unpacked.error());
     const json& clock = input.ranks[rank]["clock"];
     const Nanos start = clock["start"], end = clock["end"];
-    unpacked->clock_offset = clock["node"] == first["node"] ? 0 : first["start"].get<Nanos>() - start;
+    unpacked->clock_offset =
+        clock["node"] == first["node"] ? 0 : first["start"].get<Nanos>() - start;
     input.start = std::min(input.start, start + unpacked->clock_offset);
     input.end = std::max(input.end, end + unpacked->clock_offset);
     input.steps.push_back(std::move(*unpacked));
@@ -301,7 +180,7 @@ Status Replay::merge() {
 
 Result<ReplayOutcome> Replay::run() {
   if (Status status = prepare(); !status.is_ok()) return failure(status);
-  if (Status status = fill(); !status.is_ok()) return failure(status);
+  if (Status status = start_->fill(); !status.is_ok()) return failure(status);
   for (std::size_t pair = 0; pair < options_.pairs && !interrupted_; ++pair) {
     for (const std::size_t i : order_of_sides(options_.sides.size(), pair)) {
       auto played = play_side(options_.sides[i], pair);
@@ -348,10 +227,18 @@ ComparisonContext Replay::context() const {
   ComparisonContext context;
   context.tiers = parts_.tiers;
   context.ranks = group_.size();
-  context.copies_everywhere = copies_everywhere_;
+  context.copies_everywhere = start_->copies_everywhere();
   const auto speeds = devices_.speeds();
-  for (const std::uint32_t device : devices_.device_of_tier()) {
-    context.read_rates_bytes_per_s.push_back(speeds[device].rate_bytes_per_s);
+  for (std::size_t tier = 0; tier < parts_.tiers.size(); ++tier) {
+    std::set<std::uint32_t> devices;
+    if (!inputs_.empty()) {
+      for (const auto& rank : inputs_.front().input.steps)
+        devices.insert(rank.device_of_tier[tier]);
+    }
+    double rate = 0;
+    for (const std::uint32_t device : devices) rate += speeds[device].rate_bytes_per_s;
+    context.devices_of_tier.push_back(static_cast<std::uint32_t>(devices.size()));
+    context.read_rates_bytes_per_s.push_back(rate);
   }
   return context;
 }
@@ -374,7 +261,8 @@ void Replay::judge(ReplayOutcome& outcome) const {
                          checks.at("account_that_is_open").get<std::string>()));
       }
       if (run.at("bound").is_object() && !run.at("bound").at("error").get<std::string>().empty()) {
-        fail(fmt::format("side {}: {}", side.side.name, run.at("bound").at("error").get<std::string>()));
+        fail(fmt::format("side {}: {}", side.side.name,
+                         run.at("bound").at("error").get<std::string>()));
       }
       const std::string here = run.at("catalog_hash_at_start");
       if (hash.empty()) hash = here;
@@ -395,12 +283,12 @@ ReplayOutcome Replay::conclude() {
   for (const auto& side : played_) {
     for (const auto& run : side.runs) {
       runs.push_back(run);
-      runs.back()["prefill"] = prefill_;
+      runs.back()["prefill"] = start_->report();
       runs.back()["calibration"] = calibration;
       runs.back()["drifted"] = devices_.drifted();
     }
   }
-  if (restores()) {
+  if (restores(options_)) {
     outcome.json = {{"runs", runs}, {"comparisons", json::array()}};
     for (const auto& line : comparisons) outcome.json["comparisons"].push_back(to_json(line));
   } else if (!runs.empty()) {
@@ -412,8 +300,8 @@ ReplayOutcome Replay::conclude() {
       options_.prefill == Prefill::kHeld ? "warm: every block is where --held-by says"
       : options_.prefill == Prefill::kOn
           ? fmt::format("warm: what {} earlier requests left ({} blocks, {})",
-                        options_.earlier.size(), prefill_["blocks"].get<std::uint64_t>(),
-                        format_size(prefill_["bytes"].get<std::uint64_t>()))
+                        options_.earlier.size(), start_->report().at("blocks").get<std::uint64_t>(),
+                        format_size(start_->report().at("bytes").get<std::uint64_t>()))
           : "as it was found (cold, if the directories were new)";
   outcome.table = format_table(head, played_, comparisons);
   if (devices_.drifted()) {

@@ -24,11 +24,11 @@ namespace kvstream {
 enum class Prefill : std::uint8_t { kOff, kOn, kHeld };
 
 struct ReplayOptions {
-  std::string trace_name;          ///< for the table
-  std::vector<TraceRequest> earlier;  ///< what --skip left out; all ranks' requests
+  std::string trace_name;              ///< for the table
+  std::vector<TraceRequest> earlier;   ///< what --skip left out; all ranks' requests
   std::vector<TraceRequest> requests;  ///< what is played; request i is rank (i mod ranks)'s
   Prefill prefill = Prefill::kOff;
-  std::uint64_t held_by = 0;       ///< mask of tiers; with kHeld
+  std::uint64_t held_by = 0;  ///< mask of tiers; with kHeld
   LoopOptions loop;
   std::vector<Side> sides;  ///< at least one
   std::uint32_t pairs = 1;
@@ -42,15 +42,20 @@ struct ReplayOptions {
   std::string timeline_path;
 };
 
+/// Several sides or pairs: each starts from the same contents.
+inline bool restores(const ReplayOptions& options) {
+  return options.sides.size() * options.pairs > 1;
+}
+
 /// What belongs to the program around the replay. All of it outlives the run.
 struct ReplayParts {
   Engine* engine = nullptr;
   Group* group = nullptr;
   const Clock* clock = nullptr;
   const std::atomic<bool>* stop = nullptr;
-  std::vector<ReplayTier> tiers;              ///< in the engine's order
-  std::function<void(bool)> full_speed;       ///< lifts every throttle, and puts it back
-  SetSpeed set_speed;                         ///< of one throttle
+  std::vector<ReplayTier> tiers;         ///< in the engine's order
+  std::function<void(bool)> full_speed;  ///< lifts every throttle, and puts it back
+  SetSpeed set_speed;                    ///< of one throttle
   std::function<void(const std::string& what, std::uint64_t done, std::uint64_t all)> progress;
 };
 
@@ -58,8 +63,8 @@ struct ReplayParts {
 struct ReplayOutcome {
   nlohmann::json json;  ///< one run, or {runs: [...], comparisons: [...]}
   std::string table;
-  bool good = true;        ///< no wrong byte, accounts closed, bound not beaten, equal contents
-  std::string why_not;     ///< one line
+  bool good = true;     ///< no wrong byte, accounts closed, bound not beaten, equal contents
+  std::string why_not;  ///< one line
   bool interrupted = false;
 };
 

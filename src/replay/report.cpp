@@ -46,16 +46,15 @@ Row figure(std::string name, std::string at, std::string form, double factor = 1
 }
 
 std::vector<Row> rows_of(const TableHead& head, std::span<const SideRuns> sides) {
-  std::vector<Row> rows{
-      figure("tokens/s", "/throughput_tokens_per_s", "{:.0f}"),
-      figure("TTFT mean, ms", "/ttft_s/mean", "{:.1f}", 1e3),
-      figure("TTFT p99, ms", "/ttft_s/p99", "{:.1f}", 1e3),
-      figure("step read mean, ms", "/step_read_s/mean", "{:.2f}", 1e3),
-      figure("step read p99, ms", "/step_read_s/p99", "{:.2f}", 1e3),
-      figure("waiting for reads, %", "/io_share", "{:.1f}", 100),
-      figure("waiting for writes, %", "/write_wait_share", "{:.1f}", 100),
-      figure("readers busy, %", "/read_busy_share", "{:.1f}", 100),
-      figure("blocks hit, %", "/blocks/hit_ratio", "{:.1f}", 100)};
+  std::vector<Row> rows{figure("tokens/s", "/throughput_tokens_per_s", "{:.0f}"),
+                        figure("TTFT mean, ms", "/ttft_s/mean", "{:.1f}", 1e3),
+                        figure("TTFT p99, ms", "/ttft_s/p99", "{:.1f}", 1e3),
+                        figure("step read mean, ms", "/step_read_s/mean", "{:.2f}", 1e3),
+                        figure("step read p99, ms", "/step_read_s/p99", "{:.2f}", 1e3),
+                        figure("waiting for reads, %", "/io_share", "{:.1f}", 100),
+                        figure("waiting for writes, %", "/write_wait_share", "{:.1f}", 100),
+                        figure("readers busy, %", "/read_busy_share", "{:.1f}", 100),
+                        figure("blocks hit, %", "/blocks/hit_ratio", "{:.1f}", 100)};
   for (const auto& tier : head.tiers) {
     rows.push_back(figure("read from " + tier.spec.name + ", MB", "/bytes/read/" + tier.spec.name,
                           "{:.1f}", 1e-6));
@@ -71,8 +70,8 @@ std::vector<Row> rows_of(const TableHead& head, std::span<const SideRuns> sides)
   }
   rows.push_back(figure("wrong bytes", "/checks/wrong_bytes", "{:.0f}"));
   rows.push_back({"accounts closed", [](const SideRuns& side) {
-                    const bool all = std::all_of(
-                        side.runs.begin(), side.runs.end(), [](const json& run) {
+                    const bool all =
+                        std::all_of(side.runs.begin(), side.runs.end(), [](const json& run) {
                           return run.at("checks").at("accounts_closed").get<bool>();
                         });
                     return std::string(all ? "yes" : "NO");
@@ -82,25 +81,25 @@ std::vector<Row> rows_of(const TableHead& head, std::span<const SideRuns> sides)
 
 std::string head_of(const TableHead& head) {
   const double rate_scale = head.time_scale / head.bytes_scale;
-  std::string text = fmt::format("trace      {}\nscale      bytes x {:.6g}, time x {:.6g}: 1 MB/s here stands for {}\n",
-                                 head.trace, head.bytes_scale, head.time_scale,
-                                 format_rate(1e6 * rate_scale));
+  std::string text = fmt::format(
+      "trace      {}\nscale      bytes x {:.6g}, time x {:.6g}: 1 MB/s here stands for {}\n",
+      head.trace, head.bytes_scale, head.time_scale, format_rate(1e6 * rate_scale));
   for (const auto& tier : head.tiers) {
     const auto& throttle = tier.spec.throttle;
     std::string speed = "at its own speed";
     if (throttle.any()) {
-      speed = fmt::format("throttled: read {}, write {}, latency {}",
-                          throttle.read_bytes_per_s
-                              ? format_rate(static_cast<double>(throttle.read_bytes_per_s))
-                              : "unlimited",
-                          throttle.write_bytes_per_s
-                              ? format_rate(static_cast<double>(throttle.write_bytes_per_s))
-                              : "unlimited",
-                          format_duration(throttle.latency_ns));
+      speed = fmt::format(
+          "throttled: read {}, write {}, latency {}",
+          throttle.read_bytes_per_s ? format_rate(static_cast<double>(throttle.read_bytes_per_s))
+                                    : "unlimited",
+          throttle.write_bytes_per_s ? format_rate(static_cast<double>(throttle.write_bytes_per_s))
+                                     : "unlimited",
+          format_duration(throttle.latency_ns));
       if (throttle.read_bytes_per_s != 0) {
-        speed += fmt::format(" (represents {} and {})",
-                             format_rate(rate_scale * static_cast<double>(throttle.read_bytes_per_s)),
-                             format_rate(rate_scale * static_cast<double>(throttle.write_bytes_per_s)));
+        speed +=
+            fmt::format(" (represents {} and {})",
+                        format_rate(rate_scale * static_cast<double>(throttle.read_bytes_per_s)),
+                        format_rate(rate_scale * static_cast<double>(throttle.write_bytes_per_s)));
       }
     }
     text += fmt::format("tier       {} ({}), cap {}, {}\n", tier.spec.name, tier.spec.kind,
@@ -110,8 +109,8 @@ std::string head_of(const TableHead& head) {
 }
 
 std::string comparison_line(const Comparison& line) {
-  std::string text = fmt::format("  {} / {}: {} {:.3f}x", line.side, line.rival, line.measure,
-                                 line.ratio.ratio);
+  std::string text =
+      fmt::format("  {} / {}: {} {:.3f}x", line.side, line.rival, line.measure, line.ratio.ratio);
   if (line.ratio.low && line.ratio.high) {
     text += fmt::format(" [{:.3f}, {:.3f}]", *line.ratio.low, *line.ratio.high);
   }
@@ -142,15 +141,18 @@ std::string format_table(const TableHead& head, std::span<const SideRuns> sides,
     text += "\n";
   }
   if (!comparisons.empty()) {
-    text += fmt::format("\nratios over {} pair(s), above 1 is better for the first; 95 % interval in brackets\n",
-                        comparisons.front().ratio.pairs);
+    text += fmt::format(
+        "\nratios over {} pair(s), above 1 is better for the first; 95 % interval in brackets\n",
+        comparisons.front().ratio.pairs);
     for (const auto& line : comparisons) text += comparison_line(line);
   }
   const bool busy = std::any_of(sides.begin(), sides.end(), [](const SideRuns& side) {
     return mean_of(side, "/read_busy_share") >= 0.3;
   });
   if (!busy && !sides.empty()) {
-    text += "\nThe readers were busy for less than 30 % of every side: this run says little about reads.\n";
+    text +=
+        "\nThe readers were busy for less than 30 % of every side: this run says little about "
+        "reads.\n";
   }
   return text;
 }

@@ -41,9 +41,12 @@ std::string mount_of(const std::string& path) {
 std::string device_id_of(const ReplayTier& tier, const Group& group) {
   if (tier.spec.throttle.read_bytes_per_s != 0) {
     switch (tier.visibility) {
-      case Visibility::kRank: return tier.spec.name + ":rank" + std::to_string(group.rank());
-      case Visibility::kNode: return tier.spec.name + "@" + group.node();
-      case Visibility::kJob: return tier.spec.name;
+      case Visibility::kRank:
+        return tier.spec.name + ":rank" + std::to_string(group.rank());
+      case Visibility::kNode:
+        return tier.spec.name + "@" + group.node();
+      case Visibility::kJob:
+        return tier.spec.name;
     }
   }
   if (tier.spec.path.empty()) return kMemoryPrefix + host_name();
@@ -119,7 +122,8 @@ Result<std::vector<DeviceRate>> RunDevices::measure_mine(const CalibrationOption
   std::vector<DeviceRate> rates;
   for (std::size_t i = 0; i < known_.size(); ++i) {
     const Known& device = known_[i];
-    if (device.owner != rank_ || device.configured_rate > 0 || (only != kAll && only != i)) continue;
+    if (device.owner != rank_ || device.configured_rate > 0 || (only != kAll && only != i))
+      continue;
     if (device.path.empty()) {
       // Copies are made by several threads; the bound must not be below what they reach together.
       if (only == kAll) continue;
@@ -130,7 +134,8 @@ Result<std::vector<DeviceRate>> RunDevices::measure_mine(const CalibrationOption
       rates.push_back(rate);
       continue;
     }
-    files.push_back({device.path + "/.calibration-" + std::to_string(rank_) + "-" + std::to_string(i)});
+    files.push_back(
+        {device.path + "/.calibration-" + std::to_string(rank_) + "-" + std::to_string(i)});
     auto target = scratch_target(device.id, files.back().path, kScratchBytes, kScratchExtentBytes);
     if (!target) return failure(target.error());
     targets.push_back(std::move(*target));
@@ -174,7 +179,9 @@ Status RunDevices::measure_into(Group& group, Calibrate calibrate,
     if (Status status = share(measure_mine(options, i), into.alone); !status.is_ok()) return status;
   }
   // Memory is read by the copies of every other read: there is no joint figure of its own.
-  return unthrottled > 2 && calibrate == Calibrate::kOn ? share(measure_mine(options, kAll), into.joint) : Status::ok();
+  return unthrottled > 2 && calibrate == Calibrate::kOn
+             ? share(measure_mine(options, kAll), into.joint)
+             : Status::ok();
 }
 
 Status RunDevices::measure(Group& group, Calibrate calibrate, const CalibrationOptions& options) {
@@ -213,10 +220,9 @@ bool RunDevices::all_known() const {
 /// Of drives and mounts: a copy's rate depends on who else uses the cores just then.
 bool RunDevices::drifted() const {
   const auto combined = combine(before_, after_);
-  return std::any_of(combined.begin(), combined.end(),
-                     [](const CalibratedDevice& device) {
-                       return device.drifted && !is_memory(device.device_id);
-                     });
+  return std::any_of(combined.begin(), combined.end(), [](const CalibratedDevice& device) {
+    return device.drifted && !is_memory(device.device_id);
+  });
 }
 
 nlohmann::json RunDevices::to_json(double rate_scale) const {
@@ -228,9 +234,10 @@ nlohmann::json RunDevices::to_json(double rate_scale) const {
                        {"rate_bytes_per_s", device.configured_rate},
                        {"represented_bytes_per_s", device.configured_rate * rate_scale}});
   }
-  return {{"throttled", devices},
-          {"measured", kvstream::to_json(std::span<const CalibratedDevice>(combine(before_, after_)),
-                                         rate_scale)}};
+  return {
+      {"throttled", devices},
+      {"measured",
+       kvstream::to_json(std::span<const CalibratedDevice>(combine(before_, after_)), rate_scale)}};
 }
 
 }  // namespace kvstream

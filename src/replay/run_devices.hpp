@@ -49,9 +49,9 @@ class RunDevices {
  private:
   struct Known {
     std::string id;
-    std::string path;              ///< where this rank may read it; "" = memory, or not here
-    std::uint32_t owner = 0;       ///< the rank that measures it
-    double configured_rate = 0;    ///< of a throttle
+    std::string path;            ///< where this rank may read it; "" = memory, or not here
+    std::uint32_t owner = 0;     ///< the rank that measures it
+    double configured_rate = 0;  ///< of a throttle
     double credit_bytes = 0;
     bool kernel_throttled = false;  ///< free credit after each idle gap
   };

@@ -25,7 +25,8 @@ Result<SlowEvent> parse_slow(std::string_view text);
 
 using SetSpeed = std::function<void(const std::string& tier, double factor)>;
 
-/// One thread, joined by the destructor, which puts the speeds back. Nothing happens without events.
+/// One thread, joined by the destructor, which puts the speeds back. Nothing happens without
+/// events.
 class SlowSchedule {
  public:
   SlowSchedule(std::vector<SlowEvent> events, SetSpeed set_speed, const Clock& clock, Nanos start);

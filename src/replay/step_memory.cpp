@@ -56,7 +56,8 @@ TouchedMemory::~TouchedMemory() {
 
 Result<std::unique_ptr<StepMemory>> StepMemory::open(Engine& engine, const Clock& clock,
                                                      std::uint64_t size_bytes) {
-  if (Status status = check_memory(2 * size_bytes, "two steps' blocks (a smaller --batch takes less)");
+  if (Status status =
+          check_memory(2 * size_bytes, "two steps' blocks (a smaller --batch takes less)");
       !status.is_ok()) {
     return failure(status);
   }
@@ -72,7 +73,8 @@ Status StepMemory::add() {
   auto mapped = TouchedMemory::map(size_bytes_);
   if (!mapped) return mapped.error();
   buffer->memory = std::move(*mapped);
-  if (Status status = engine_.register_buffer(buffer->memory.span()); !status.is_ok()) return status;
+  if (Status status = engine_.register_buffer(buffer->memory.span()); !status.is_ok())
+    return status;
   buffers_.push_back(std::move(buffer));
   return Status::ok();
 }
@@ -96,9 +98,10 @@ Result<StepMemory::Buffer*> StepMemory::acquire(Nanos deadline) {
       continue;
     }
     if (clock_.now() >= deadline) {
-      return failure(Code::kTimedOut,
-                     "all " + std::to_string(buffers_.size()) +
-                         " step buffers are still in use by late reads or saves that were not staged");
+      return failure(
+          Code::kTimedOut,
+          "all " + std::to_string(buffers_.size()) +
+              " step buffers are still in use by late reads or saves that were not staged");
     }
     std::this_thread::sleep_for(std::chrono::nanoseconds(kPoll_ns));
   }

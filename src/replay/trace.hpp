@@ -15,7 +15,7 @@ struct TraceRequest {
   Nanos arrival_ns = 0;  ///< since the trace's first request, in the trace's own time
   std::uint32_t input_tokens = 0;
   std::uint32_t output_tokens = 0;
-  std::vector<BlockKey> keys;               ///< in prefix order
+  std::vector<BlockKey> keys;              ///< in prefix order
   std::vector<std::uint32_t> sizes_bytes;  ///< one a key, scaled
 
   std::uint64_t total_bytes() const {

@@ -25,8 +25,8 @@ Result<std::uint64_t> number_of(const nlohmann::json& line, const char* name, st
   if (!found->is_number() || found->get<double>() < 0 ||
       found->get<double>() > static_cast<double>(max)) {
     return failure(Code::kInvalidArgument, std::string("\"") + name + "\" is " +
-                                               found->dump().substr(0, 40) + ", not a number in 0.." +
-                                               std::to_string(max));
+                                               found->dump().substr(0, 40) +
+                                               ", not a number in 0.." + std::to_string(max));
   }
   return found->is_number_float() ? static_cast<std::uint64_t>(found->get<double>())
                                   : found->get<std::uint64_t>();
@@ -71,10 +71,11 @@ Result<TraceRequest> parse_line(const std::string& text, const BlockShape& shape
   request.output_tokens = static_cast<std::uint32_t>(*output);
   const std::uint32_t wanted = shape.blocks(request.input_tokens);
   if (wanted != ids->size()) {
-    return failure(Code::kInvalidArgument,
-                   std::to_string(*input) + " input tokens are " + std::to_string(wanted) +
-                       " blocks of " + std::to_string(shape.block_tokens) + ", but \"hash_ids\" has " +
-                       std::to_string(ids->size()) + " (--block-tokens?)");
+    return failure(Code::kInvalidArgument, std::to_string(*input) + " input tokens are " +
+                                               std::to_string(wanted) + " blocks of " +
+                                               std::to_string(shape.block_tokens) +
+                                               ", but \"hash_ids\" has " +
+                                               std::to_string(ids->size()) + " (--block-tokens?)");
   }
   put_keys(request, namespace_key, shape, *ids);
   return request;

@@ -20,8 +20,8 @@ namespace kvstream {
 /// in the shared bucket has come, and then for the latency. With bypass on nothing is held back.
 ///
 /// Called as Tier says. At most traits().in_flight_max operations, those held back included. The
-/// traits are those of the tier inside, but bytes are never to be had in place, around the limit, and
-/// the limit is a device of its own.
+/// traits are those of the tier inside, but bytes are never to be had in place, around the limit,
+/// and the limit is a device of its own.
 class ThrottledTier final : public TierWrapper {
  public:
   ThrottledTier(std::unique_ptr<Tier> inner, std::shared_ptr<ThrottleControl> control,

@@ -16,16 +16,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-[[noreturn]] void become_kvstream(const std::vector<std::string>& arguments,
-                                  const RunOptions& options, int out, int err) {
+[[noreturn]] void become(const std::string& program, const std::vector<std::string>& arguments,
+                         const RunOptions& options, int out, int err) {
   ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
   ::dup2(out, STDOUT_FILENO);
   ::dup2(err, STDERR_FILENO);
   for (const auto& variable : options.environment) ::putenv(const_cast<char*>(variable.c_str()));
-  std::vector<char*> words{const_cast<char*>(KVSTREAM_PROGRAM)};
+  std::vector<char*> words{const_cast<char*>(program.c_str())};
   for (const auto& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
   words.push_back(nullptr);
-  ::execv(words.front(), words.data());
+  ::execvp(words.front(), words.data());
   ::_exit(127);
 }
 
@@ -39,12 +39,13 @@ bool take(int fd, std::string& text) {
 
 }  // namespace
 
-Ran run_kvstream(const std::vector<std::string>& arguments, const RunOptions& options) {
+Ran run_program(const std::string& program, const std::vector<std::string>& arguments,
+                const RunOptions& options) {
   Ran ran;
   int out[2], err[2];
   if (::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(err, O_CLOEXEC) != 0) return ran;
   const pid_t child = ::fork();
-  if (child == 0) become_kvstream(arguments, options, out[1], err[1]);
+  if (child == 0) become(program, arguments, options, out[1], err[1]);
   ::close(out[1]);
   ::close(err[1]);
   std::array<pollfd, 2> fds{{{out[0], POLLIN, 0}, {err[0], POLLIN, 0}}};
@@ -73,6 +74,10 @@ Ran run_kvstream(const std::vector<std::string>& arguments, const RunOptions& op
   }
   ran.code = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
   return ran;
+}
+
+Ran run_kvstream(const std::vector<std::string>& arguments, const RunOptions& options) {
+  return run_program(KVSTREAM_PROGRAM, arguments, options);
 }
 
 std::size_t count_lines(const std::string& text) {

@@ -18,6 +18,8 @@ struct RunOptions {
   std::string interrupt_when;
   std::vector<std::string> environment;  ///< "NAME=VALUE", besides this process's own
 };
+Ran run_program(const std::string& program, const std::vector<std::string>& arguments,
+                const RunOptions& options = {});
 Ran run_kvstream(const std::vector<std::string>& arguments, const RunOptions& options = {});
 
 std::size_t count_lines(const std::string& text);

@@ -36,10 +36,14 @@ class ReplayEndToEnd : public testing::Test {
   }
 
   std::vector<std::string> base(const std::string& trace) const {
-    return {"replay", trace, "--bootstrap", "solo", "--calibrate", "off", "--log", "warn",
-            "--pool", "64MiB", "--tier", "host=host,cap=16MiB",
-            "--tier", "nvme=nvme:" + path("nvme") + ",cap=64MiB",
-            "--tier", "pfs=pfs:" + path("pfs") + ",cap=64MiB"};
+    return {"replay",      trace,
+            "--bootstrap", "solo",
+            "--calibrate", "off",
+            "--log",       "warn",
+            "--pool",      "64MiB",
+            "--tier",      "host=host,cap=16MiB",
+            "--tier",      "nvme=nvme:" + path("nvme") + ",cap=64MiB",
+            "--tier",      "pfs=pfs:" + path("pfs") + ",cap=64MiB"};
   }
 
   Ran run(std::vector<std::string> arguments, const std::vector<std::string>& more) const {
@@ -64,10 +68,10 @@ class ReplayEndToEnd : public testing::Test {
 };
 
 TEST_F(ReplayEndToEnd, EveryPolicyEndsWithRightBytesClosedAccountsAndTheWholeReport) {
-  const Ran ran = run(base(write_trace(40)),
-                      {"--policy", "serial,pooled,static,shortest-queue,completion", "--skip", "16",
-                       "--prefill-store", "--replication", "all", "--json", path("run.json"),
-                       "--timeline", path("timeline.json")});
+  const Ran ran =
+      run(base(write_trace(40)), {"--policy", "serial,pooled,static,shortest-queue,completion",
+                                  "--skip", "16", "--prefill-store", "--replication", "all",
+                                  "--json", path("run.json"), "--timeline", path("timeline.json")});
   ASSERT_EQ(ran.code, 0) << ran.err;
   EXPECT_NE(ran.out.find("completion / serial"), std::string::npos) << ran.out;
   const json report = read_json(path("run.json"));
@@ -91,29 +95,77 @@ TEST_F(ReplayEndToEnd, OneSideIsOneRunWithEveryKeyOfTheReport) {
   const Ran ran = run(base(write_trace(24)), {"--json", path("run.json")});
   ASSERT_EQ(ran.code, 0) << ran.err;
   const json report = read_json(path("run.json"));
-  for (const char* pointer :
-       {"/config/batch/source", "/ranks", "/requests", "/tokens/prompt", "/tokens/cached_device",
-        "/tokens/cached", "/tokens/computed", "/tokens/output", "/blocks/looked_up",
-        "/blocks/requested", "/blocks/hit/host", "/blocks/hit/nvme", "/blocks/hit/pfs",
-        "/blocks/miss", "/blocks/late", "/blocks/cancelled", "/blocks/recomputed_by_choice",
-        "/blocks/never_loaded", "/bytes/read/nvme", "/bytes/written/pfs", "/bytes/staged",
-        "/ttft_s/mean", "/ttft_s/p50", "/ttft_s/p90", "/ttft_s/p99", "/e2e_s/mean",
-        "/throughput_tokens_per_s", "/step_read_s/count", "/step_read_s/mean", "/step_read_s/p50",
-        "/step_read_s/p99", "/io_share", "/read_busy_share", "/catalog_hash_at_start", "/bound",
-        "/writes/offered", "/writes/published", "/writes/dropped", "/checks/bytes_verified",
-        "/checks/wrong_bytes", "/checks/accounts_closed", "/checks/leases_at_rest",
-        "/cost/verify_cpu_s", "/cost/cpu_s", "/cost/steal_share", "/cost/peak_rss_bytes",
-        "/cost/peak_shm_bytes", "/modes/nvme"}) {
+  for (const char* pointer : {"/config/batch/source",
+                              "/ranks",
+                              "/requests",
+                              "/tokens/prompt",
+                              "/tokens/cached_device",
+                              "/tokens/cached",
+                              "/tokens/computed",
+                              "/tokens/output",
+                              "/blocks/looked_up",
+                              "/blocks/requested",
+                              "/blocks/hit/host",
+                              "/blocks/hit/nvme",
+                              "/blocks/hit/pfs",
+                              "/blocks/miss",
+                              "/blocks/late",
+                              "/blocks/cancelled",
+                              "/blocks/recomputed_by_choice",
+                              "/blocks/never_loaded",
+                              "/bytes/read/nvme",
+                              "/bytes/written/pfs",
+                              "/bytes/staged",
+                              "/ttft_s/mean",
+                              "/ttft_s/p50",
+                              "/ttft_s/p90",
+                              "/ttft_s/p99",
+                              "/e2e_s/mean",
+                              "/throughput_tokens_per_s",
+                              "/step_read_s/count",
+                              "/step_read_s/mean",
+                              "/step_read_s/p50",
+                              "/step_read_s/p99",
+                              "/io_share",
+                              "/read_busy_share",
+                              "/catalog_hash_at_start",
+                              "/bound",
+                              "/writes/offered",
+                              "/writes/published",
+                              "/writes/dropped",
+                              "/checks/bytes_verified",
+                              "/checks/wrong_bytes",
+                              "/checks/accounts_closed",
+                              "/checks/leases_at_rest",
+                              "/cost/verify_cpu_s",
+                              "/cost/cpu_s",
+                              "/cost/steal_share",
+                              "/cost/peak_rss_bytes",
+                              "/cost/peak_shm_bytes",
+                              "/modes/nvme"}) {
     EXPECT_TRUE(report.contains(json::json_pointer(pointer))) << pointer;
   }
 }
 
 TEST_F(ReplayEndToEnd, ThrottledTiersHaveABoundAndRepresentedRates) {
   auto arguments = std::vector<std::string>{
-      "replay", write_trace(40), "--bootstrap", "solo", "--calibrate", "off", "--log", "warn",
-      "--pool", "64MiB", "--skip", "16", "--prefill-store",
-      "--tier", "nvme=nvme:" + path("nvme") + ",cap=64MiB,read=200MB/s,write=200MB/s",
-      "--tier", "pfs=pfs:" + path("pfs") + ",cap=64MiB,read=100MB/s,write=100MB/s"};
+      "replay",
+      write_trace(40),
+      "--bootstrap",
+      "solo",
+      "--calibrate",
+      "off",
+      "--log",
+      "warn",
+      "--pool",
+      "64MiB",
+      "--skip",
+      "16",
+      "--prefill-store",
+      "--tier",
+      "nvme=nvme:" + path("nvme") + ",cap=64MiB,read=200MB/s,write=200MB/s",
+      "--tier",
+      "pfs=pfs:" + path("pfs") + ",cap=64MiB,read=100MB/s,write=100MB/s"};
   const Ran ran = run(arguments, {"--json", "-"});
   ASSERT_EQ(ran.code, 0) << ran.err;
   const json report = json::parse(ran.out, nullptr, false);
@@ -147,9 +199,15 @@ TEST_F(ReplayEndToEnd, ASecondRunFindsTheBlocksOfTheFirst) {
 }
 
 TEST_F(ReplayEndToEnd, TheSameSeedPlaysTheSameRequests) {
-  const std::vector<std::string> arguments{
-      "replay", "--bootstrap", "solo", "--calibrate", "off", "--log", "warn", "--documents", "4",
-      "--document-tokens", "3000", "--writes", "inline", "--seed", "7", "--json", "-"};
+  const std::vector<std::string> arguments{"replay", "--bootstrap",
+                                           "solo",   "--calibrate",
+                                           "off",    "--log",
+                                           "warn",   "--documents",
+                                           "4",      "--document-tokens",
+                                           "3000",   "--writes",
+                                           "inline", "--seed",
+                                           "7",      "--json",
+                                           "-"};
   const RunOptions here{60, "", {"TMPDIR=" + directory_.path()}};
   const Ran first = run_kvstream(arguments, here), second = run_kvstream(arguments, here);
   ASSERT_EQ(first.code, 0) << first.err;
@@ -161,9 +219,10 @@ TEST_F(ReplayEndToEnd, TheSameSeedPlaysTheSameRequests) {
 }
 
 TEST_F(ReplayEndToEnd, EveryWriteTimingAndThePresetsWork) {
-  const Ran ran = run(base(write_trace(24)),
-                      {"--side", "rival", "--side", "rival-deferred", "--side", "no-cache", "--side",
-                       "completion writes=after-forward replication=all", "--json", path("run.json")});
+  const Ran ran =
+      run(base(write_trace(24)),
+          {"--side", "rival", "--side", "rival-deferred", "--side", "no-cache", "--side",
+           "completion writes=after-forward replication=all", "--json", path("run.json")});
   ASSERT_EQ(ran.code, 0) << ran.err;
   const json report = read_json(path("run.json"));
   ASSERT_EQ(report.at("runs").size(), 4U);
@@ -176,11 +235,12 @@ TEST_F(ReplayEndToEnd, EveryWriteTimingAndThePresetsWork) {
 }
 
 TEST_F(ReplayEndToEnd, SettingsComeFromTomlAndTheCommandLineWins) {
-  std::ofstream(path("run.toml")) << "batch = 4\nseed = 9\n[[tier]]\nname = \"only\"\nkind = \"host\"\n"
-                                     "cap = \"16MiB\"\n";
-  const Ran ran = run_kvstream({"replay", write_trace(16), "--bootstrap", "solo", "--calibrate",
-                                "off", "--log", "warn", "--config", path("run.toml"), "--batch", "2",
-                                "--json", "-"});
+  std::ofstream(path("run.toml"))
+      << "batch = 4\nseed = 9\n[[tier]]\nname = \"only\"\nkind = \"host\"\n"
+         "cap = \"16MiB\"\n";
+  const Ran ran =
+      run_kvstream({"replay", write_trace(16), "--bootstrap", "solo", "--calibrate", "off", "--log",
+                    "warn", "--config", path("run.toml"), "--batch", "2", "--json", "-"});
   ASSERT_EQ(ran.code, 0) << ran.err;
   const json report = json::parse(ran.out);
   EXPECT_EQ(report.at("config").at("batch").at("value"), 2);
@@ -192,26 +252,32 @@ TEST_F(ReplayEndToEnd, SettingsComeFromTomlAndTheCommandLineWins) {
 
 TEST_F(ReplayEndToEnd, BadInputIsOneLineAndCodeTwo) {
   const std::string trace = write_trace(8);
-  expect_bad_input({"replay", "/no/such/trace.jsonl", "--bootstrap", "solo"}, "/no/such/trace.jsonl");
-  std::ofstream(path("broken.jsonl")) << "{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 1, "
-                                         "\"hash_ids\": [1]}\n{oops\n";
+  expect_bad_input({"replay", "/no/such/trace.jsonl", "--bootstrap", "solo"},
+                   "/no/such/trace.jsonl");
+  std::ofstream(path("broken.jsonl"))
+      << "{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 1, "
+         "\"hash_ids\": [1]}\n{oops\n";
   expect_bad_input({"replay", path("broken.jsonl"), "--bootstrap", "solo"}, "line 2");
   expect_bad_input({"replay", trace, "--polcy", "serial"}, "--polcy");
   expect_bad_input({"replay", trace, "--policy", "fastest"}, "fastest");
-  expect_bad_input({"replay", trace, "--bootstrap", "solo", "--policy", "serial,fastest"}, "fastest");
+  expect_bad_input({"replay", trace, "--bootstrap", "solo", "--policy", "serial,fastest"},
+                   "fastest");
   expect_bad_input({"replay", trace, "--bootstrap", "solo", "--side", "rivall"}, "rivall");
   expect_bad_input({"replay", trace, "--bootstrap", "solo", "--scale", "bites=1/2"}, "bites");
-  expect_bad_input({"replay", trace, "--bootstrap", "solo", "--skip", "8"}, "none behind the first 8");
-  expect_bad_input({"replay", trace, "--bootstrap", "solo", "--tier", "nvme=nvme:/proc/nowhere,cap=1GiB"},
-                   "/proc/nowhere");
+  expect_bad_input({"replay", trace, "--bootstrap", "solo", "--skip", "8"},
+                   "none behind the first 8");
+  expect_bad_input(
+      {"replay", trace, "--bootstrap", "solo", "--tier", "nvme=nvme:/proc/nowhere,cap=1GiB"},
+      "/proc/nowhere");
   expect_bad_input({"replay", trace, "--bootstrap", "solo", "--tier",
                     "nvme=nvme:" + path("big") + ",cap=900TiB"},
                    "900 TiB");
-  expect_bad_input({"replay", trace, "--bootstrap", "solo", "--pool", "900TiB", "--tier",
-                    "host=host,cap=16MiB"},
-                   "--pool");
-  expect_bad_input({"replay", trace, "--bootstrap", "solo", "--tier", "x=tape:" + path("tape") + ",cap=1GiB"},
-                   "tape");
+  expect_bad_input(
+      {"replay", trace, "--bootstrap", "solo", "--pool", "900TiB", "--tier", "host=host,cap=16MiB"},
+      "--pool");
+  expect_bad_input(
+      {"replay", trace, "--bootstrap", "solo", "--tier", "x=tape:" + path("tape") + ",cap=1GiB"},
+      "tape");
   expect_bad_input({"replay", trace, "--bootstrap", "solo", "--json", "/no/such/folder/run.json"},
                    "/no/such/folder/run.json");
   expect_bad_input({"replay", trace, "--config", "/no/such.toml"}, "/no/such.toml");
@@ -220,8 +286,8 @@ TEST_F(ReplayEndToEnd, BadInputIsOneLineAndCodeTwo) {
 
 TEST_F(ReplayEndToEnd, AnInterruptEndsInOrderAndRemovesTheTemporaryTiers) {
   RunOptions options{60, "[", {"TMPDIR=" + directory_.path()}};
-  const Ran ran = run_kvstream({"replay", "--bootstrap", "solo", "--calibrate", "off", "--log", "off",
-                                "--documents", "20", "--requests", "2000", "--batch", "1",
+  const Ran ran = run_kvstream({"replay", "--bootstrap", "solo", "--calibrate", "off", "--log",
+                                "off", "--documents", "20", "--requests", "2000", "--batch", "1",
                                 "--prefill-tokens-per-s", "20000", "--progress", "always"},
                                options);
   EXPECT_EQ(ran.code, 130) << ran.err;
@@ -230,10 +296,17 @@ TEST_F(ReplayEndToEnd, AnInterruptEndsInOrderAndRemovesTheTemporaryTiers) {
 
 TEST_F(ReplayEndToEnd, BenchStepComparesPoliciesAgainstTheBound) {
   const Ran ran = run_kvstream(
-      {"bench", "step", "--bootstrap", "solo", "--log", "warn", "--pool", "32MiB", "--block", "256KiB",
-       "--step", "64MB", "--policy", "serial,completion", "--pairs", "2", "--json", path("step.json"),
-       "--tier", "nvme=nvme:" + path("nvme") + ",cap=128MiB,read=100MB/s,write=100MB/s",
-       "--tier", "pfs=pfs:" + path("pfs") + ",cap=128MiB,read=50MB/s,write=50MB/s"});
+      {"bench",       "step",
+       "--bootstrap", "solo",
+       "--log",       "warn",
+       "--pool",      "32MiB",
+       "--block",     "256KiB",
+       "--step",      "64MB",
+       "--policy",    "serial,completion",
+       "--pairs",     "2",
+       "--json",      path("step.json"),
+       "--tier",      "nvme=nvme:" + path("nvme") + ",cap=128MiB,read=100MB/s,write=100MB/s",
+       "--tier",      "pfs=pfs:" + path("pfs") + ",cap=128MiB,read=50MB/s,write=50MB/s"});
   ASSERT_EQ(ran.code, 0) << ran.err;
   const json report = read_json(path("step.json"));
   for (const auto& one : report.at("runs")) {

@@ -68,8 +68,8 @@ TEST(Prefill, AnotherRanksCopyOnTheNodeIsNotWrittenTwice) {
 TEST(Prefill, RanksOfTwoNodesShareOnlyWhatTheWholeJobSees) {
   const std::vector<TraceRequest> requests{asks({1}), asks({1})};
   PrefillProblem problem = problem_of(
-      requests, 2,
-      {{Visibility::kNode, true, 1, {9, 9}}, {Visibility::kJob, true, 1, {9, 9}}}, Replication::kAll);
+      requests, 2, {{Visibility::kNode, true, 1, {9, 9}}, {Visibility::kJob, true, 1, {9, 9}}},
+      Replication::kAll);
   problem.node_of_rank = {0, 1};
   const auto answer = simulate_prefill(problem);
   EXPECT_EQ(answer.of_rank[0].size(), 1U);
@@ -95,7 +95,8 @@ TEST(Prefill, OneSpreadsByWriteSpeedAndAllPutsACopyEverywhere) {
 }
 
 TEST(Prefill, NoRankOwnsMoreThanItsSlotsWhateverIsAsked) {
-  const auto requests = generate_documents({.documents = 20, .requests = 200}, {512, 131'072, 1.0 / 256}, kNamespace);
+  const auto requests =
+      generate_documents({.documents = 20, .requests = 200}, {512, 131'072, 1.0 / 256}, kNamespace);
   ASSERT_TRUE(requests);
   const auto answer = simulate_prefill(problem_of(
       *requests, 3,

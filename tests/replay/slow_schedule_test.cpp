@@ -46,10 +46,13 @@ TEST(SlowSchedule, ChangesTheSpeedAndPutsItBackAtTheEnd) {
 TEST(SlowSchedule, EndsBeforeItsTimeWhenTheRunDoes) {
   std::atomic<int> calls{0};
   {
-    SlowSchedule slow({{"pfs", 3600 * kSecond, 0.1}}, [&](const std::string&, double factor) {
-      EXPECT_EQ(factor, 1.0);
-      ++calls;
-    }, SteadyClock::instance(), SteadyClock::instance().now());
+    SlowSchedule slow(
+        {{"pfs", 3600 * kSecond, 0.1}},
+        [&](const std::string&, double factor) {
+          EXPECT_EQ(factor, 1.0);
+          ++calls;
+        },
+        SteadyClock::instance(), SteadyClock::instance().now());
   }
   EXPECT_EQ(calls, 1);
 }

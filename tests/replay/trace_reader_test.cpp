@@ -72,7 +72,8 @@ TEST_F(TraceReader, ARangeSkipsAndStops) {
   ASSERT_EQ(requests->size(), 1U);
   EXPECT_EQ((*requests)[0].output_tokens, 6U);
   EXPECT_EQ((*requests)[0].arrival_ns, 0);
-  EXPECT_NE(read(kTwo, {2, 1}).error().message().find("none behind the first 2"), std::string::npos);
+  EXPECT_NE(read(kTwo, {2, 1}).error().message().find("none behind the first 2"),
+            std::string::npos);
 }
 
 TEST_F(TraceReader, ABrokenLineIsNamedByItsNumber) {
@@ -84,12 +85,14 @@ TEST_F(TraceReader, ABrokenLineIsNamedByItsNumber) {
   EXPECT_NE(error_of(R"({"timestamp": 0, "input_length": -4, "output_length": 1, "hash_ids": []})")
                 .find("line 1: \"input_length\" is -4"),
             std::string::npos);
-  EXPECT_NE(error_of(R"({"timestamp": 0, "input_length": 513, "output_length": 1, "hash_ids": [1]})")
-                .find("are 2 blocks of 512, but \"hash_ids\" has 1"),
-            std::string::npos);
-  EXPECT_NE(error_of(R"({"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": ["x"]})")
-                .find("line 1: \"hash_ids\" holds \"x\""),
-            std::string::npos);
+  EXPECT_NE(
+      error_of(R"({"timestamp": 0, "input_length": 513, "output_length": 1, "hash_ids": [1]})")
+          .find("are 2 blocks of 512, but \"hash_ids\" has 1"),
+      std::string::npos);
+  EXPECT_NE(
+      error_of(R"({"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": ["x"]})")
+          .find("line 1: \"hash_ids\" holds \"x\""),
+      std::string::npos);
   EXPECT_NE(error_of(R"({"timestamp": 9, "input_length": 5, "output_length": 1, "hash_ids": [1]}
 {"timestamp": 8, "input_length": 5, "output_length": 1, "hash_ids": [1]})")
                 .find("line 2: its timestamp is before"),

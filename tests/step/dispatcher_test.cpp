@@ -201,6 +201,19 @@ TEST(Cancel, EndsAStepInOneTurnAndNamesWhatIsHeld) {
   expect_clean(rig);
 }
 
+TEST(Cancel, LeavesTheHoldOfAReplicaThatIsStillBeingRead) {
+  Rig rig(Specs{{1e9}, {1e9}});
+  RigStep& step = rig.begin(wish_of({{1}}, 3));
+  rig.turn();
+  EXPECT_EQ(rig.host.holds, 2);
+  rig.dispatcher().cancel(step.id, 0);
+  EXPECT_NE(step.drained, kNever) << "the read has only its slab left";
+  EXPECT_EQ(rig.host.holds, 1);
+  ASSERT_TRUE(rig.run([&] { return rig.dispatcher().idle(); }));
+  EXPECT_EQ(rig.host.holds, 0);
+  expect_clean(rig);
+}
+
 TEST(Cancel, WaitsForCopiesThatHaveBegun) {
   Rig rig(Specs{{1e9}, {1e9}});
   rig.placer.delay = kMillisecond;

@@ -273,7 +273,7 @@ TEST(ThrottleControl, TheFirstOpenerSetsUpAnewAndLaterOnesJoin) {
 
 TEST(ThrottleControl, NoTurnIsLostAmongThreadsAndOpeners) {
   const TempDirectory directory;
-  constexpr int kTurns = 200'000;
+  constexpr int kTurns = 1'000'000;
   std::barrier start(4);
   std::vector<std::shared_ptr<ThrottleControl>> controls;
   for (int i = 0; i < 4; ++i) controls.push_back(control_of(directory.path(), {1'000'000, 0, 0}));
