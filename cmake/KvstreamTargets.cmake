@@ -1,6 +1,7 @@
 # One library per layer; tests and benchmarks beside them.
 
 add_library(kvstream_flags INTERFACE)
+target_compile_features(kvstream_flags INTERFACE cxx_std_20)
 target_compile_options(kvstream_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
 if(KVSTREAM_SANITIZE)
   target_compile_options(kvstream_flags INTERFACE -fsanitize=${KVSTREAM_SANITIZE} -fno-omit-frame-pointer)

@@ -40,16 +40,15 @@ Status StepDispatcher::Impl::check(const StepPlan& plan) const {
   if (free_slots_.empty())
     return {Code::kOverloaded, "failed to begin a step (" + std::to_string(steps_.size()) +
                                    " are under way, the most at a time); try later"};
+  std::uint64_t alignment = 1;
+  for (const SourceState& source : sources_)
+    alignment = std::max<std::uint64_t>(alignment, source.alignment);
   for (const PlannedBlock& block : plan.blocks)
-    for (const SourceState& source : sources_) {
-      const std::uint64_t rounded = (std::uint64_t{block.size_bytes} + source.alignment - 1) /
-                                    source.alignment * source.alignment;
-      if (rounded > slabs_.slab_bytes())
-        return {Code::kInvalidArgument,
-                "failed to begin a step (a block of " + std::to_string(block.size_bytes) +
-                    " B does not fit into a slab of " + std::to_string(slabs_.slab_bytes()) +
-                    " B); raise block_bytes_max"};
-    }
+    if ((block.size_bytes + alignment - 1) / alignment * alignment > slabs_.slab_bytes())
+      return {Code::kInvalidArgument,
+              "failed to begin a step (a block of " + std::to_string(block.size_bytes) +
+                  " B does not fit into a slab of " + std::to_string(slabs_.slab_bytes()) +
+                  " B); raise block_bytes_max"};
   return Status::ok();
 }
 
