@@ -56,11 +56,11 @@ struct StepRequest {
 enum class BlockState : std::uint8_t { kPending, kHit, kMiss, kLate, kCancelled };
 enum class MissReason : std::uint8_t {
   kNone,
-  kNotFound,      ///< no tier holds it
-  kBehindAHole,   ///< an earlier block of the request is missing
-  kAllFailed,     ///< every source failed or was corrupt
-  kDeadline,      ///< a staged block past the deadline
-  kSourcesLost,   ///< evicted or retracted before a hold was got
+  kNotFound,     ///< no tier holds it
+  kBehindAHole,  ///< an earlier block of the request is missing
+  kAllFailed,    ///< every source failed or was corrupt
+  kDeadline,     ///< a staged block past the deadline
+  kSourcesLost,  ///< evicted or retracted before a hold was got
 };
 
 struct BlockOutcome {

@@ -15,9 +15,8 @@ constexpr auto kPeriod = std::chrono::milliseconds(100);
 ChoreThread::ChoreThread(Tier& tier, std::shared_ptr<const EventFd> wake)
     : shared_(std::make_shared<Shared>()) {
   // An abandoned thread may come back: what it touches then is alive as long as it is.
-  thread_.emplace_back([&tier, wake = std::move(wake), shared = shared_] {
-    run(tier, *wake, *shared);
-  });
+  thread_.emplace_back(
+      [&tier, wake = std::move(wake), shared = shared_] { run(tier, *wake, *shared); });
 }
 
 ChoreThread::~ChoreThread() { close(30 * kSecond); }

@@ -39,8 +39,8 @@ bool EngineImpl::call(const Command& command) const {
     done->set_value();
   });
   // A promise that the loop drops at its end breaks, which wakes this thread too.
-  return posted && ended.wait_for(std::chrono::nanoseconds(kCallTimeout)) ==
-                       std::future_status::ready &&
+  return posted &&
+         ended.wait_for(std::chrono::nanoseconds(kCallTimeout)) == std::future_status::ready &&
          !stopped_.load(std::memory_order_acquire);
 }
 

@@ -154,7 +154,8 @@ class EngineImpl final : public Engine, private DispatcherHost, private PumpHost
   mutable BoundedQueue<Command> commands_{4096};
   std::thread progress_;
   std::atomic<bool> closing_{false}, stopping_{false}, stopped_{false};
-  std::atomic<std::uint64_t> looked_up_{0}, never_loaded_{0}, offered_{0}, published_{0}, dropped_{0};
+  std::atomic<std::uint64_t> looked_up_{0}, never_loaded_{0}, offered_{0}, published_{0},
+      dropped_{0};
   std::atomic<std::int64_t> staging_count_{0};
   Nanos next_slow_timers_ = 0;
   std::mutex pins_mutex_;

@@ -36,7 +36,8 @@ EngineImpl::~EngineImpl() { close(clock_.now() + 10 * kSecond); }
 
 Status EngineImpl::start(std::vector<TierPart> parts) {
   if (parts.empty()) {
-    return {Code::kInvalidArgument, "no tier is configured; give at least one (--tier NAME=KIND:PATH)"};
+    return {Code::kInvalidArgument,
+            "no tier is configured; give at least one (--tier NAME=KIND:PATH)"};
   }
   if (parts.size() > kTiersMax) {
     return {Code::kInvalidArgument, fmt::format("{} tiers are configured; at most {} are possible",
@@ -114,9 +115,9 @@ Status EngineImpl::open_tier(TierPart& part) {
 void EngineImpl::open_devices() {
   for (auto& seat : seats_) {
     const auto& traits = seat.tier->traits();
-    const auto known =
-        std::find_if(devices_.begin(), devices_.end(),
-                     [&](const auto& device) { return device->options().id == traits.device_id; });
+    const auto known = std::find_if(devices_.begin(), devices_.end(), [&](const auto& device) {
+      return device->options().id == traits.device_id;
+    });
     if (known != devices_.end()) {
       seat.device = known->get();
       continue;
@@ -229,8 +230,8 @@ CloseReport EngineImpl::close(Nanos deadline) {
       abandon(std::shared_ptr<void>(std::move(seat.chores)));
     }
     abandon(wake_);
-    logger("engine").error("close: work was still in the kernel at the deadline; {} slabs stay mapped",
-                           in_use);
+    logger("engine").error(
+        "close: work was still in the kernel at the deadline; {} slabs stay mapped", in_use);
   }
   copies_.reset();
   if (!report.abandoned) dispatcher_.reset();  // else it still names the destinations held

@@ -183,8 +183,8 @@ void EngineImpl::on_mismatch(const BlockKey& key, const Replica& replica) {
                           seat.spec.name, replica.size_bytes);
     return;
   }
-  seat.tier->recheck({CatalogChange::Kind::kBad, false, key, replica.at, replica.size_bytes,
-                      replica.checksum});
+  seat.tier->recheck(
+      {CatalogChange::Kind::kBad, false, key, replica.at, replica.size_bytes, replica.checksum});
   seat.chores->hurry();
 }
 

@@ -1,5 +1,6 @@
 #include "replay/kernel_throttle.hpp"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
@@ -54,8 +55,9 @@ std::string own_cgroup(std::string_view controller) {
   for (std::string line; std::getline(file, line);) {
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    if (controllers.find("," + std::string(controller) + ",") != std::string::npos) {
+    const std::string controllers =
+        fmt::format(",{},", std::string_view(line).substr(first + 1, second - first - 1));
+    if (controllers.find(fmt::format(",{},", controller)) != std::string::npos) {
       return line.substr(second + 1);
     }
   }

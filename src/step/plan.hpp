@@ -30,11 +30,11 @@ struct Destination {
 struct PlannedBlock {
   BlockKey key;
   std::uint32_t size_bytes = 0;
-  std::uint32_t order = 0;   ///< earliest request first: rank among all blocks of the step
+  std::uint32_t order = 0;    ///< earliest request first: rank among all blocks of the step
   std::uint32_t request = 0;  ///< the earliest that wants it
-  SourceMask claimable = 0;  ///< who may claim it now (all that hold it; one for fixed policies)
-  SourceMask spares = 0;     ///< who holds it besides; for retries
-  ReplicaSet replicas;       ///< held
+  SourceMask claimable = 0;   ///< who may claim it now (all that hold it; one for fixed policies)
+  SourceMask spares = 0;      ///< who holds it besides; for retries
+  ReplicaSet replicas;        ///< held
   std::uint32_t first_destination = 0;
   std::uint32_t count_destinations = 0;
 };
@@ -54,7 +54,7 @@ struct StepPlan {
   std::vector<Request> requests;
   Gate gate = Gate::kNone;
   Nanos deadline = kNever;
-  bool adaptive = true;  ///< completion: tail rule and hedges apply
+  bool adaptive = true;     ///< completion: tail rule and hedges apply
   bool round_open = false;  ///< a directory round may still add sources
 };
 

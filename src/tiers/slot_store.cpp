@@ -272,7 +272,7 @@ Status DiskSlotStore::rewrite_log(Segment& segment) {
   if (!log) return log.error();
   segment.log = std::move(*log);
   const std::scoped_lock lock(mutex_);
-  segment.header = header;
+  segment.header.epoch = header.epoch;  // all else is read without the lock
   for (auto& info : segment.slots) info.needs_tombstone = false;
   return Status::ok();
 }

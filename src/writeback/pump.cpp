@@ -91,8 +91,12 @@ WriteBackPump::Start WriteBackPump::start(std::uint8_t tier, std::uint32_t index
     finish_if_done(index);
     return Start::kSkipped;
   }
-  const WriteOp op{kWriteBit | std::uint64_t{index} << 8 | tier, item.block.block.key, *slot, size,
-                   item.block.checksum, item.block.slab};
+  const WriteOp op{kWriteBit | std::uint64_t{index} << 8 | tier,
+                   item.block.block.key,
+                   *slot,
+                   size,
+                   item.block.checksum,
+                   item.block.slab};
   if (target->submit_writes({&op, 1}) == 0) {
     target->free(*slot);
     return Start::kBlocked;

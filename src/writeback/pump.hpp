@@ -76,7 +76,7 @@ class WriteBackPump {
   struct Item {
     PumpBlock block;
     std::uint64_t all = 0, any = 0;  ///< tiers still to be written
-    std::uint64_t failed = 0;           ///< tiers whose write ended in an error
+    std::uint64_t failed = 0;        ///< tiers whose write ended in an error
     std::uint32_t copies = 0, writing = 0;
     Nanos since = 0;
     bool used = false;

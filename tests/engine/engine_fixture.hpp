@@ -62,8 +62,8 @@ struct TierPlan {
 class EngineFixture : public testing::Test {
  protected:
   void open(const std::vector<TierPlan>& plans, const Mode& mode = {}, Settings settings = {}) {
-    settings.pool_bytes = settings.pool_bytes == Settings{}.pool_bytes ? 128ULL * kTestBlock
-                                                                       : settings.pool_bytes;
+    settings.pool_bytes =
+        settings.pool_bytes == Settings{}.pool_bytes ? 128ULL * kTestBlock : settings.pool_bytes;
     settings.block_bytes_max = kTestBlock;
     TierContext context;
     context.clock = &clock_;
@@ -151,7 +151,8 @@ class EngineFixture : public testing::Test {
         const auto state = result.requests[r].blocks[i].state;
         const auto& got = load.into[r][i];
         if (state == BlockState::kHit) {
-          EXPECT_EQ(got, test_bytes(load.numbers[r][i], got.size())) << "request " << r << " block " << i;
+          EXPECT_EQ(got, test_bytes(load.numbers[r][i], got.size()))
+              << "request " << r << " block " << i;
         } else if (state != BlockState::kLate) {
           EXPECT_EQ(got, std::vector<std::byte>(got.size(), kUntouched))
               << "request " << r << " block " << i;
@@ -164,12 +165,12 @@ class EngineFixture : public testing::Test {
   void expect_accounts_closed() {
     auto stats = engine_->stats();
     // A lone read that measures a device's latency may be under way.
-    for (const Nanos deadline = soon(); stats.slabs_free != stats.slabs_all && clock_.now() < deadline;) {
+    for (const Nanos deadline = soon();
+         stats.slabs_free != stats.slabs_all && clock_.now() < deadline;) {
       std::this_thread::yield();
       stats = engine_->stats();
     }
-    EXPECT_EQ(stats.looked_up,
-              stats.requested + stats.recomputed_by_choice + stats.never_loaded);
+    EXPECT_EQ(stats.looked_up, stats.requested + stats.recomputed_by_choice + stats.never_loaded);
     EXPECT_EQ(stats.requested, stats.hits + stats.misses + stats.late + stats.cancelled);
     EXPECT_EQ(stats.offered, stats.published + stats.dropped);
     EXPECT_EQ(stats.leases, 0U);

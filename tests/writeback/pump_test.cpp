@@ -86,7 +86,8 @@ class PumpTest : public testing::Test, public PumpHost {
   Device devices_[2] = {Device({"a", 1000, 1e9, kMillisecond, 64}),
                         Device({"b", 1000, 1e9, kMillisecond, 64})};
   Catalog catalog_{{1000, 16, 2, make_lru_order}};
-  WriteBackPump pump_{{}, {{&tiers_[0], &devices_[0]}, {&tiers_[1], &devices_[1]}}, catalog_, *this};
+  WriteBackPump pump_{
+      {}, {{&tiers_[0], &devices_[0]}, {&tiers_[1], &devices_[1]}}, catalog_, *this};
   std::map<std::uint64_t, std::uint32_t> ended_;
   bool reads_wait_ = false;
   int slots_wanted_ = 0;
