@@ -135,12 +135,18 @@ void WriteBackPump::on_write_complete(std::uint8_t tier, const Completion& done,
                                      good, now);
   --in_flight_;
   if (--item.writing == 0) --in_flight_items_;
-  const Replica replica{tier, true, write.at, block.size_bytes, item.block.checksum};
-  if (good && catalog_.publish(block.key, replica)) {
-    ++item.copies;
+  if (good) {
     ++counters_[tier].writes;
     counters_[tier].written_bytes += block.size_bytes;
+  }
+  // Two steps may have computed the same block before either was published: one copy is enough.
+  const auto known = catalog_.find(block.key, bit_of(tier));
+  const bool there = known.count > 0 && known.at[0].own;
+  const Replica replica{tier, true, write.at, block.size_bytes, item.block.checksum};
+  if (good && !there && catalog_.publish(block.key, replica)) {
+    ++item.copies;
   } else {
+    if (good && there) ++item.copies;
     targets_[tier].tier->free(write.at);
     if (!good) retry_elsewhere(tier, index);
   }

@@ -222,6 +222,20 @@ TEST_F(PumpTest, ATierThatHasTheBlockAlreadyGetsNoSecondCopy) {
   EXPECT_EQ(ended_.at(2), 1U);
 }
 
+TEST_F(PumpTest, ABlockThatTwoStepsComputedAtOnceIsKeptOnce) {
+  auto second = block(1, 0b01, 0);
+  second.owner = 2;
+  pump_.enqueue(block(1, 0b01, 0), now_);
+  pump_.enqueue(second, now_);
+  pump_.turn(now_);
+  ASSERT_EQ(tiers_[0].writes.size(), 2U);
+  complete_all(0);
+  EXPECT_EQ(ended_.at(1), 1U);
+  EXPECT_EQ(ended_.at(2), 1U);
+  EXPECT_EQ(catalog_.counts().replicas, 1U);
+  EXPECT_EQ(tiers_[0].count_free(), 3U);
+}
+
 TEST_F(PumpTest, DroppingTheQueueLeavesWritesInFlightAlone) {
   tiers_[0].in_flight_max = 1;
   pump_.enqueue(block(1, 0b01, 0), now_);
