@@ -81,11 +81,11 @@ TEST(CopyThreads, EveryJobThatWasTakenIsAnswered) {
 }
 
 TEST(CopyThreads, RefusesBeyondItsBoundRatherThanWaiting) {
-  EventFd wake;
-  CopyThreads threads(1, 4, wake);
   const auto from = bytes_of(64, 1);
   std::vector<std::byte> into(64);
   const Span span{into.data(), 64};
+  EventFd wake;
+  CopyThreads threads(1, 4, wake);  // behind the memory: its end waits for jobs that were taken
   std::uint64_t taken = 0;
   while (taken < 100 && threads.submit({taken, from.data(), 64, 0, false, 1, {&span, 1}})) ++taken;
   EXPECT_EQ(taken, 4U);  // answers that nobody has fetched count
