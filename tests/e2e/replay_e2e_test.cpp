@@ -184,9 +184,10 @@ TEST_F(ReplayEndToEnd, ThrottledTiersHaveABoundAndRepresentedRates) {
 TEST_F(ReplayEndToEnd, ASecondRunFindsTheBlocksOfTheFirst) {
   const std::string trace = write_trace(16);
   auto arguments = base(trace);
-  ASSERT_EQ(run(arguments, {"--replication", "all", "--json", path("cold.json")}).code, 0);
+  const Ran cold = run(arguments, {"--replication", "all", "--json", path("cold.json")});
+  ASSERT_EQ(cold.code, 0) << cold.err << cold.out;
   const Ran warm = run(arguments, {"--json", path("warm.json")});
-  ASSERT_EQ(warm.code, 0) << warm.err;
+  ASSERT_EQ(warm.code, 0) << warm.err << warm.out;
   const json cold_run = read_json(path("cold.json")), warm_run = read_json(path("warm.json"));
   // The host tier is empty again: the files are what was found.
   EXPECT_GT(warm_run.at("blocks").at("hit_ratio").get<double>(), 0.9);
