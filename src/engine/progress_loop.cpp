@@ -37,7 +37,6 @@ Nanos EngineImpl::turn() {
   }
   poll_copies(now);
   free_retracted();
-  for (const auto& device : devices_) device->tick(now);
   Nanos wake = slow_timers(now);
   wake = std::min(wake, dispatcher_->timers(now));
   wake = std::min(wake, dispatcher_->claims(now));

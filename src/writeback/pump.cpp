@@ -106,7 +106,7 @@ WriteBackPump::Start WriteBackPump::start(std::uint8_t tier, std::uint32_t index
   item.writes[tier] = {*slot, now};
   item.all &= ~bit_of(tier);
   if ((item.any & bit_of(tier)) != 0) item.any = 0;  // claimed: the others need not
-  if (item.writing++ == 0) ++in_flight_items_;
+  ++item.writing;
   ++in_flight_;
   return Start::kStarted;
 }
@@ -134,7 +134,7 @@ void WriteBackPump::on_write_complete(std::uint8_t tier, const Completion& done,
   targets_[tier].device->on_complete(Device::Kind::kWrite, block.size_bytes, write.submitted_at,
                                      good, now);
   --in_flight_;
-  if (--item.writing == 0) --in_flight_items_;
+  --item.writing;
   if (good) {
     ++counters_[tier].writes;
     counters_[tier].written_bytes += block.size_bytes;

@@ -63,7 +63,6 @@ class WriteBackPump {
   void drop_queued(Nanos now);
 
   std::uint64_t in_flight() const { return in_flight_; }
-  std::uint64_t queued() const { return items_used_ - in_flight_items_; }
   bool idle() const { return items_used_ == 0; }
   PumpTierCounters counters(std::uint8_t tier) const { return counters_[tier]; }
   static constexpr std::uint64_t kWriteBit = std::uint64_t{1} << 63;
@@ -100,7 +99,7 @@ class WriteBackPump {
   std::vector<std::uint32_t> unused_;
   std::vector<std::deque<std::uint32_t>> queues_;  ///< one a tier
   std::vector<PumpTierCounters> counters_;
-  std::uint64_t items_used_ = 0, in_flight_ = 0, in_flight_items_ = 0;
+  std::uint64_t items_used_ = 0, in_flight_ = 0;
 };
 
 }  // namespace kvstream
