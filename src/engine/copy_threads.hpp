@@ -29,20 +29,33 @@ struct StageDone {
   std::uint64_t checksum = 0;
 };
 
-/// Owned by the engine. Jobs come from the progress thread (submit_stage from any), results go to
-/// the progress thread; both ways through bounded queues. `wake` is rung at each result.
-class CopyThreads final : public Placer {
+/// Who places and stages blocks: threads, or a model of them. Owned by the engine; submit, poll and
+/// poll_staged are called by the progress thread, submit_stage by any.
+class Copies : public Placer {
+ public:
+  /// False when its queue is full.
+  virtual bool submit_stage(const StageJob& job) = 0;
+  virtual std::size_t poll_staged(std::span<StageDone> out) = 0;
+  /// When poll() should be called at the latest; kNever when a result wakes the caller itself.
+  virtual Nanos next_event() const = 0;
+  /// CPU seconds spent on checksums and copies.
+  virtual double cpu_s() const = 0;
+  virtual void close() = 0;
+};
+
+/// Jobs and results go through bounded queues. `wake` is rung at each result.
+class CopyThreads final : public Copies {
  public:
   CopyThreads(std::uint32_t threads, std::uint32_t jobs_max, const EventFd& wake);
   ~CopyThreads() override;
 
   bool submit(const PlaceJob& job) override;
   std::size_t poll(std::span<PlaceDone> out) override;
-  bool submit_stage(const StageJob& job);
-  std::size_t poll_staged(std::span<StageDone> out);
-  /// CPU seconds spent on checksums and copies.
-  double cpu_s() const { return static_cast<double>(cpu_ns_.load()) * 1e-9; }
-  void close();
+  bool submit_stage(const StageJob& job) override;
+  std::size_t poll_staged(std::span<StageDone> out) override;
+  Nanos next_event() const override { return kNever; }
+  double cpu_s() const override { return static_cast<double>(cpu_ns_.load()) * 1e-9; }
+  void close() override;
 
  private:
   using Job = std::variant<std::monostate, PlaceJob, StageJob>;

@@ -17,6 +17,7 @@
 #include "device/device.hpp"
 #include "engine/chore_thread.hpp"
 #include "engine/copy_threads.hpp"
+#include "engine/driven_engine.hpp"
 #include "engine/threaded_tier.hpp"
 #include "engine/tickets.hpp"
 #include "kvstream/engine.hpp"
@@ -40,9 +41,10 @@ inline constexpr std::uint64_t kProbeId = std::uint64_t{1} << 62;
 
 /// Puts the parts together and owns every thread. The progress thread alone touches dispatcher,
 /// pump, devices and tiers (but for chores and reports); other threads post commands to it.
-class EngineImpl final : public Engine, private DispatcherHost, private PumpHost {
+class EngineImpl final : public DrivenEngine, private DispatcherHost, private PumpHost {
  public:
-  explicit EngineImpl(Options options);
+  /// With `driven` there are no threads: the caller is the progress thread.
+  explicit EngineImpl(Options options, std::unique_ptr<Copies> driven = nullptr);
   ~EngineImpl() override;
 
   Status start(std::vector<TierPart> parts);
@@ -61,6 +63,8 @@ class EngineImpl final : public Engine, private DispatcherHost, private PumpHost
   EngineStats stats() const override;
   std::vector<StepRecord> take_step_records() override;
   CloseReport close(Nanos deadline) override;
+  Nanos turn() override;
+  bool idle() const override;
 
  private:
   /// Lone reads that tell a device's latency: at open, and later while nothing else is to do.
@@ -90,10 +94,12 @@ class EngineImpl final : public Engine, private DispatcherHost, private PumpHost
   using Command = std::function<void(Nanos now)>;
 
   // engine_open.cpp
+  void find_place();
   Status open_pools();
   Status open_tier(TierPart& part);
   void open_devices();
   void open_loop();
+  void open_threads();
   Result<std::shared_ptr<const ActiveMode>> make_active(const Mode& mode) const;
 
   // engine.cpp
@@ -107,7 +113,6 @@ class EngineImpl final : public Engine, private DispatcherHost, private PumpHost
 
   // progress_loop.cpp
   void run();
-  Nanos turn();
   void run_commands(Nanos now);
   void poll_tier(std::uint8_t tier, Nanos now);
   void poll_copies(Nanos now);
@@ -144,7 +149,8 @@ class EngineImpl final : public Engine, private DispatcherHost, private PumpHost
   std::vector<TierSeat> seats_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::unique_ptr<Catalog> catalog_;
-  std::unique_ptr<CopyThreads> copies_;
+  const bool driven_;
+  std::unique_ptr<Copies> copies_;
   std::unique_ptr<StepDispatcher> dispatcher_;
   std::unique_ptr<WriteBackPump> pump_;
   std::shared_ptr<const ActiveMode> active_;  ///< by std::atomic_load / std::atomic_store

@@ -24,10 +24,21 @@ Result<std::unique_ptr<Engine>> Engine::open(Options options, std::vector<TierPa
   return std::unique_ptr<Engine>(std::move(engine));
 }
 
-EngineImpl::EngineImpl(Options options)
+Result<std::unique_ptr<DrivenEngine>> DrivenEngine::open(Options options,
+                                                         std::vector<TierPart> tiers,
+                                                         std::unique_ptr<Copies> copies) {
+  auto engine = std::make_unique<EngineImpl>(std::move(options), std::move(copies));
+  if (const Status status = engine->start(std::move(tiers)); !status.is_ok()) {
+    return failure(status);
+  }
+  return std::unique_ptr<DrivenEngine>(std::move(engine));
+}
+
+EngineImpl::EngineImpl(Options options, std::unique_ptr<Copies> driven)
     : options_(std::move(options)),
-      clock_(options_.context.clock != nullptr ? *options_.context.clock
-                                               : SteadyClock::instance()) {
+      clock_(options_.context.clock != nullptr ? *options_.context.clock : SteadyClock::instance()),
+      driven_(driven != nullptr),
+      copies_(std::move(driven)) {
   options_.context.clock = &clock_;
   options_.context.block_bytes_max = options_.settings.block_bytes_max;
 }
@@ -43,13 +54,7 @@ Status EngineImpl::start(std::vector<TierPart> parts) {
     return {Code::kInvalidArgument, fmt::format("{} tiers are configured; at most {} are possible",
                                                 parts.size(), kTiersMax)};
   }
-  if (const auto topology = Topology::open()) {
-    const auto& context = options_.context;
-    if (auto placement = (*topology)->place(context.local_rank, context.local_ranks)) {
-      placement_ = std::move(*placement);
-      logger("engine").info("placement: {}", describe(placement_));
-    }
-  }
+  if (!driven_) find_place();
   const ScopedBinding binding(placement_);  // threads and memory made from here on follow it
   if (Status status = open_pools(); !status.is_ok()) return status;
   if (read_slabs_->count() < kSlabsPerSourceMin * parts.size()) {
@@ -71,6 +76,16 @@ Status EngineImpl::start(std::vector<TierPart> parts) {
   return Status::ok();
 }
 
+void EngineImpl::find_place() {
+  const auto topology = Topology::open();
+  if (!topology) return;
+  const auto& context = options_.context;
+  auto placement = (*topology)->place(context.local_rank, context.local_ranks);
+  if (!placement) return;
+  placement_ = std::move(*placement);
+  logger("engine").info("placement: {}", describe(placement_));
+}
+
 Status EngineImpl::open_pools() {
   const auto& settings = options_.settings;
   const auto write_bytes = settings.write_queue_bytes_max != 0 ? settings.write_queue_bytes_max
@@ -80,10 +95,12 @@ Status EngineImpl::open_pools() {
             fmt::format("write-queue-max = {} leaves nothing of pool = {} for reads",
                         format_size(write_bytes), format_size(settings.pool_bytes))};
   }
-  auto reads = BufferPool::open(
-      {settings.pool_bytes - write_bytes, settings.block_bytes_max, placement_.numa_node});
+  const auto backing = driven_ ? BufferPool::Backing::kNone : BufferPool::Backing::kMemory;
+  const auto block = settings.block_bytes_max;
+  auto reads =
+      BufferPool::open({settings.pool_bytes - write_bytes, block, placement_.numa_node, backing});
   if (!reads) return reads.error();
-  auto writes = BufferPool::open({write_bytes, settings.block_bytes_max, placement_.numa_node});
+  auto writes = BufferPool::open({write_bytes, block, placement_.numa_node, backing});
   if (!writes) return writes.error();
   read_slabs_ = std::move(*reads);
   write_slabs_ = std::move(*writes);
@@ -140,8 +157,10 @@ void EngineImpl::open_loop() {
   catalog.leases_max = settings.leases_max;
   catalog.tiers = static_cast<std::uint32_t>(seats_.size());
   catalog_ = std::make_unique<Catalog>(catalog);
-  copies_ = std::make_unique<CopyThreads>(
-      settings.copy_threads, read_slabs_->count() + write_slabs_->count() + 4096, *wake_);
+  if (!driven_) {
+    copies_ = std::make_unique<CopyThreads>(
+        settings.copy_threads, read_slabs_->count() + write_slabs_->count() + 4096, *wake_);
+  }
   std::vector<StepDispatcher::Source> sources;
   std::vector<WriteBackPump::Target> targets;
   for (auto& seat : seats_) {
@@ -158,8 +177,13 @@ void EngineImpl::open_loop() {
   dispatcher_ = std::make_unique<StepDispatcher>(dispatcher, sources, *read_slabs_, *copies_,
                                                  dispatcher_host);
   pump_ = std::make_unique<WriteBackPump>(WriteBackPump::Options{}, targets, *catalog_, pump_host);
+  // What recovery found is known before the first look-up.
+  for (std::uint8_t tier = 0; tier < seats_.size(); ++tier) take_changes(tier);
+  if (!driven_) open_threads();
+}
+
+void EngineImpl::open_threads() {
   for (std::uint8_t tier = 0; tier < seats_.size(); ++tier) {
-    take_changes(tier);  // what recovery found is known before the first look-up
     seats_[tier].chores = std::make_unique<ChoreThread>(*seats_[tier].tier, wake_);
     logger("engine").info("tier {}: {}, {}, capacity {}", seats_[tier].spec.name,
                           seats_[tier].tier->traits().kind, seats_[tier].tier->report().mode,
@@ -195,15 +219,15 @@ CloseReport EngineImpl::close(Nanos deadline) {
   CloseReport report;
   if (!progress_.joinable() && copies_ == nullptr) return report;
   closing_ = true;
+  if (driven_) last_stats_ = collect_stats();
+  stopped_ = stopped_ || driven_;
   if (progress_.joinable()) {
     call([this](Nanos now) {
       for (const auto& [id, ticket] : steps_) dispatcher_->cancel(id, now);
     });
     bool idle = false;
     while (!idle && clock_.now() < deadline) {
-      call([&](Nanos) {
-        idle = dispatcher_->idle() && pump_->idle() && staging_count_ == 0 && !probing();
-      });
+      call([&](Nanos) { idle = this->idle(); });
       if (!idle) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     if (!idle) call([this](Nanos now) { pump_->drop_queued(now); });
@@ -216,7 +240,7 @@ CloseReport EngineImpl::close(Nanos deadline) {
   }
   const auto in_use = read_slabs_->count() - read_slabs_->free_count() + write_slabs_->count() -
                       write_slabs_->free_count();
-  if (last_stats_.reads_in_flight > 0 || pump_->in_flight() > 0 || probing()) {
+  if (!driven_ && (last_stats_.reads_in_flight > 0 || pump_->in_flight() > 0 || probing())) {
     report.abandoned = true;
   }
   if (copies_) copies_->close();

@@ -33,7 +33,7 @@ Nanos EngineImpl::turn() {
   run_commands(now);
   for (std::uint8_t tier = 0; tier < seats_.size(); ++tier) {
     poll_tier(tier, now);
-    if (seats_[tier].chores->take_news()) take_changes(tier);
+    if (driven_ || seats_[tier].chores->take_news()) take_changes(tier);
   }
   poll_copies(now);
   free_retracted();
@@ -42,7 +42,11 @@ Nanos EngineImpl::turn() {
   wake = std::min(wake, dispatcher_->claims(now));
   wake = std::min(wake, pump_->turn(now));
   for (const auto& seat : seats_) wake = std::min(wake, seat.tier->next_event());
-  return wake;
+  return std::min(wake, copies_->next_event());
+}
+
+bool EngineImpl::idle() const {
+  return dispatcher_->idle() && pump_->idle() && staging_count_ == 0 && !probing();
 }
 
 void EngineImpl::run_commands(Nanos now) {
@@ -184,12 +188,14 @@ void EngineImpl::on_mismatch(const BlockKey& key, const Replica& replica) {
   }
   seat.tier->recheck(
       {CatalogChange::Kind::kBad, false, key, replica.at, replica.size_bytes, replica.checksum});
-  seat.chores->hurry();
+  if (seat.chores) seat.chores->hurry();
 }
 
 void EngineImpl::on_hit(const BlockKey& key, SourceId) { catalog_->touch(key); }
 
-void EngineImpl::on_slots_wanted(std::uint8_t tier) { seats_[tier].chores->hurry(); }
+void EngineImpl::on_slots_wanted(std::uint8_t tier) {
+  if (seats_[tier].chores) seats_[tier].chores->hurry();
+}
 
 bool EngineImpl::reads_wait(std::uint8_t tier) const { return dispatcher_->reads_wait(tier); }
 

@@ -27,41 +27,48 @@ Result<std::unique_ptr<BufferPool>> BufferPool::open(Options options) {
                    fmt::format("a pool of {} B holds {} slabs of {} B; give it at least one slab",
                                options.bytes, count, slab_bytes));
   }
-  const std::size_t mapped_bytes = round_up(count * slab_bytes, kHugePageBytes);
-  if (Status fits = check_memory(mapped_bytes, "the buffer pool"); !fits.is_ok()) {
-    return failure(std::move(fits));
-  }
-  Result<std::byte*> base = map_aligned(mapped_bytes, -1);
-  if (!base) return failure(base.error());
-
   std::unique_ptr<BufferPool> pool(new BufferPool);
-  pool->base_ = *base;
-  pool->mapped_bytes_ = mapped_bytes;
+  pool->mapped_bytes_ = round_up(count * slab_bytes, kHugePageBytes);
   pool->slab_bytes_ = static_cast<std::uint32_t>(slab_bytes);
   pool->count_ = static_cast<std::uint32_t>(count);
-  std::string node = "no NUMA binding";
-  if (options.numa_node >= 0) {
-    const Status bound = prefer_numa_node({*base, mapped_bytes}, options.numa_node);
-    if (bound.is_ok()) {
-      node = fmt::format("node {}", options.numa_node);
-    } else {
-      logger("memory").warn("{}; memory comes from any node", bound.message());
-    }
+  if (options.backing == Backing::kNone) {
+    auto base = reserve_addresses(pool->mapped_bytes_);
+    if (!base) return failure(base.error());
+    pool->base_ = *base;
+    pool->mode_ = "modelled, no memory";
+  } else if (Status mapped = pool->map_memory(options.numa_node); !mapped.is_ok()) {
+    return failure(std::move(mapped));
   }
-  if (Status touched = populate({*base, mapped_bytes}); !touched.is_ok()) {
-    return failure(std::move(touched));
-  }
-  pool->mode_ = fmt::format("{}, {}", page_mode({*base, mapped_bytes}), node);
   pool->next_ = std::vector<std::atomic<std::uint32_t>>(count);
   // Handed out from the lowest address up.
   for (std::uint32_t index = pool->count_; index-- > 0;) {
-    pool->give(*base + std::size_t{index} * slab_bytes);
+    pool->give(pool->base_ + std::size_t{index} * slab_bytes);
   }
   return pool;
 }
 
+Status BufferPool::map_memory(int numa_node) {
+  if (Status fits = check_memory(mapped_bytes_, "the buffer pool"); !fits.is_ok()) return fits;
+  Result<std::byte*> base = map_aligned(mapped_bytes_, -1);
+  if (!base) return base.error();
+  base_ = *base;
+  const Span all{base_, mapped_bytes_};
+  std::string node = "no NUMA binding";
+  if (numa_node >= 0) {
+    const Status bound = prefer_numa_node(all, numa_node);
+    if (bound.is_ok()) {
+      node = fmt::format("node {}", numa_node);
+    } else {
+      logger("memory").warn("{}; memory comes from any node", bound.message());
+    }
+  }
+  if (Status touched = populate(all); !touched.is_ok()) return touched;
+  mode_ = fmt::format("{}, {}", page_mode(all), node);
+  return Status::ok();
+}
+
 BufferPool::~BufferPool() {
-  if (!abandoned_) unmap(base_, mapped_bytes_);
+  if (!abandoned_ && base_ != nullptr) unmap(base_, mapped_bytes_);
 }
 
 std::byte* BufferPool::take() noexcept {

@@ -18,10 +18,13 @@ namespace kvstream {
 /// The memory is touched at open (first touch is slow), aligned to 2 MiB, huge pages when there.
 class BufferPool {
  public:
+  /// kNone: addresses alone, which nobody may touch (bytes that are only modelled).
+  enum class Backing : std::uint8_t { kMemory, kNone };
   struct Options {
     std::uint64_t bytes = 0;       ///< rounded down to whole slabs
     std::uint32_t slab_bytes = 0;  ///< rounded up to 4 KiB
     int numa_node = -1;            ///< -1 = do not bind
+    Backing backing = Backing::kMemory;
   };
   static Result<std::unique_ptr<BufferPool>> open(Options options);
   ~BufferPool();
@@ -43,6 +46,7 @@ class BufferPool {
 
  private:
   BufferPool() = default;
+  Status map_memory(int numa_node);
   std::byte* base_ = nullptr;
   std::size_t mapped_bytes_ = 0;
   std::uint32_t slab_bytes_ = 0;

@@ -32,6 +32,14 @@ std::uint64_t field_bytes(const std::string& line, std::string_view field) {
 
 }  // namespace
 
+Result<std::byte*> reserve_addresses(std::size_t bytes) {
+  void* space =
+      ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (space != MAP_FAILED) return static_cast<std::byte*>(space);
+  return failure(Code::kNoSpace, fmt::format("failed to reserve {} B of address space ({})", bytes,
+                                             std::strerror(errno)));
+}
+
 Result<std::byte*> map_aligned(std::size_t bytes, int fd) {
   const std::size_t reserved = bytes + kHugePageBytes;
   void* space =

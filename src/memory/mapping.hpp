@@ -20,6 +20,8 @@ inline std::uint64_t round_up(std::uint64_t value, std::uint64_t multiple) {
 /// Maps `bytes` (a multiple of 2 MiB) read-write at an address aligned to 2 MiB: of the file, or
 /// private and anonymous when `fd` is -1. Asks for huge pages; nothing is touched yet.
 Result<std::byte*> map_aligned(std::size_t bytes, int fd);
+/// Addresses that belong to nobody else and fault when touched; given back with unmap().
+Result<std::byte*> reserve_addresses(std::size_t bytes);
 void unmap(std::byte* base, std::size_t bytes) noexcept;
 
 /// Pages that are touched from now on come from `numa_node` as long as it has some (then from

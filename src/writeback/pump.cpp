@@ -65,7 +65,11 @@ Nanos WriteBackPump::turn(Nanos now) {
     while (!queue.empty()) {
       const auto outcome = start(tier, queue.front(), now);
       if (outcome == Start::kBlocked) {
-        again = std::min(again, now + kLookAgain);
+        // What is in flight will end, and that is a turn; only a slot that chores make is not.
+        if (targets_[tier].device->reads_in_flight() + targets_[tier].device->writes_in_flight() ==
+            0) {
+          again = std::min(again, now + kLookAgain);
+        }
         break;
       }
       queue.pop_front();
