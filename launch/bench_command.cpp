@@ -94,6 +94,8 @@ BenchCommand::BenchCommand(CLI::App& app)
   folder_ = app_->add_subcommand("folder", "How fast the disk below a folder can be read, raw.");
   folder_->add_option("DIR", folder_path_, "a folder that can be written")->required();
   folder_->add_option("--json", line_.json_path, "write the figures there; - = to stdout");
+  fit_ = app_->add_subcommand("fit", "Measure tiers for `kvstream replay --virtual-time --fit`.");
+  add_fit(*fit_);
 }
 
 void BenchCommand::add_step(CLI::App& app) {
@@ -156,7 +158,10 @@ void BenchCommand::add_step(CLI::App& app) {
   add_comparison_options(app, line_);
 }
 
-int BenchCommand::run() { return step_->parsed() ? run_step() : run_folder(); }
+int BenchCommand::run() {
+  if (fit_->parsed()) return run_fit();
+  return step_->parsed() ? run_step() : run_folder();
+}
 
 int BenchCommand::run_step() {
   const std::uint32_t rank = launcher_rank();
@@ -203,7 +208,10 @@ Status BenchCommand::prepare(const Group& group, ReplayOptions& options, JobOpti
     }
   }
   for (std::size_t i = 0; i < of_rank.front().size(); ++i) {
-    for (auto& mine : of_rank) options.requests.push_back(std::move(mine[i]));
+    for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
+      options.requests.push_back(std::move(of_rank[rank][i]));
+      options.requests.back().rank = rank;
+    }
   }
   auto sides = sides_of(line_, config_);
   if (!sides) return sides.error();

@@ -9,6 +9,7 @@
 #include "launch/inspect_command.hpp"
 #include "launch/plot_command.hpp"
 #include "launch/replay_command.hpp"
+#include "launch/trace_command.hpp"
 
 namespace kvstream {
 namespace {
@@ -22,8 +23,12 @@ int run(int argc, char** argv) {
   BenchCommand bench(app);
   InspectCommand inspect(app);
   PlotCommand plot(app);
+  TraceCommand trace(app);
   // The switches of the subcommands have the same names, or names that only one of them has.
   auto words = join_switches(argc, argv, replay.table());
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    if (words[i - 1] == "bench" && words[i] == "--fit") words[i] = "fit";
+  }
   std::reverse(words.begin(), words.end());
   try {
     app.parse(std::move(words));
@@ -37,6 +42,7 @@ int run(int argc, char** argv) {
   if (replay.chosen()) return replay.run();
   if (bench.chosen()) return bench.run();
   if (inspect.chosen()) return inspect.run();
+  if (trace.chosen()) return trace.run();
   return plot.run();
 }
 

@@ -29,6 +29,7 @@ constexpr char kExamples[] = R"(Examples:
   kvstream replay trace.jsonl --skip 9000 --prefill-store --requests 300 --pairs 7 \
       --policy serial,pooled,static,shortest-queue,completion --json run.json
       five policies from the same warm contents, with intervals
+  kvstream replay agent --requests 400 --arrivals gamma --cv 4 --rate 0.5
   kvstream replay --side rival --side rival-deferred --side no-cache --side completion
   mpirun -n 4 kvstream replay trace.jsonl
 Exit codes: 0 good; 1 a wrong byte, an account that did not close, a run that failed;
@@ -43,8 +44,8 @@ std::uint64_t write_queue_of(const Settings& settings) {
 std::uint64_t step_bytes(const std::vector<TraceRequest>& requests, std::uint32_t batch,
                          const Group& group) {
   std::vector<TraceRequest> mine;
-  for (std::size_t i = group.rank(); i < requests.size(); i += group.size()) {
-    mine.push_back(requests[i]);
+  for (const auto& request : requests) {
+    if (request.rank == group.rank()) mine.push_back(request);
   }
   return 2 * largest_step_bytes(mine, batch);
 }
@@ -55,6 +56,7 @@ ReplayCommand::ReplayCommand(CLI::App& app) : app_(app.add_subcommand("replay", 
   config_.settings.record_steps = true;
   add_engine_settings(table_, config_);
   add_replay_settings(table_, replay_);
+  add_serving_settings(table_, serving_);
   app_->footer(kExamples);
   add_options(*app_, table_, line_);
   app_->add_option_function<std::string>(
@@ -75,10 +77,12 @@ int ReplayCommand::run() {
   const std::uint32_t rank = launcher_rank();
   Status status = apply(line_, table_, config_);
   if (status.is_ok()) status = setup_logging(rank, config_.log);
+  if (status.is_ok()) status = derive_model();
   if (!status.is_ok()) {
     print_error(status, rank);
     return kExitBadInput;
   }
+  if (serving_.virtual_time) return run_virtual();
   auto bootstrap = open_bootstrap(replay_.bootstrap, config_.node);
   if (!bootstrap) {
     print_error(bootstrap.error(), rank);
@@ -93,11 +97,34 @@ int ReplayCommand::run() {
   return code;
 }
 
+/// What follows from the engine's model, before anything else is made of the settings.
+Status ReplayCommand::derive_model() {
+  if (serving_.virtual_time) serving_.form = EngineForm::kVllm;
+  if (serving_.form == EngineForm::kPlain) return Status::ok();
+  if (serving_.shards > 1 && !serving_.virtual_time) {
+    return {Code::kInvalidArgument,
+            "shards: tensor-parallel parts are played in virtual time only (--virtual-time)"};
+  }
+  if (serving_.load > 0 && !serving_.virtual_time) {
+    return {Code::kInvalidArgument, "load: saturation is found in virtual time (--virtual-time)"};
+  }
+  if (serving_.virtual_time && table_.source_of("scale") == ValueSource::kDefault) {
+    replay_.scale = "bytes=1,time=1";
+  }
+  auto model = serving_model_of(serving_);
+  if (!model) return model.error();
+  model_ = std::move(*model);
+  if (table_.source_of("kv-bytes-per-token") == ValueSource::kDefault) {
+    replay_.kv_bytes_per_token = static_cast<std::uint64_t>(model_.model.kv_bytes_per_token);
+  }
+  return Status::ok();
+}
+
 Status ReplayCommand::prepare(const Group& group, ReplayOptions& options, JobOptions& job) {
   const auto shape = shape_of(replay_);
   if (!shape) return shape.error();
   const BlockKey namespace_key = namespace_of(replay_, *shape);
-  auto trace = load_trace(replay_, *shape, namespace_key);
+  auto trace = load_trace(replay_, *shape, namespace_key, group.size());
   if (!trace) return trace.error();
   options.earlier = std::move(trace->earlier);
   options.requests = std::move(trace->requests);
@@ -110,6 +137,10 @@ Status ReplayCommand::prepare(const Group& group, ReplayOptions& options, JobOpt
   if (!slow) return slow.error();
   options.slow = std::move(*slow);
   derive_settings(config_, table_, *shape);
+  if (serving_.form == EngineForm::kVllm) {
+    options.serving = serving_options_of(serving_, model_, *shape, options.loop.time_scale);
+    options.about = model_.about;
+  }
   job.namespace_fingerprint = namespace_fingerprint(namespace_key);
   job.other_bytes = step_bytes(options.requests, replay_.batch, group);
   if (group.rank() != 0) return Status::ok();
@@ -121,7 +152,20 @@ void ReplayCommand::fill_options(ReplayOptions& options) const {
   options.trace_name = replay_.trace;
   options.prefill = replay_.prefill_store ? Prefill::kOn : Prefill::kOff;
   options.loop.batch = replay_.batch;
-  options.loop.arrivals = replay_.arrivals;
+  const auto arrivals = parse_arrivals(replay_.arrivals);
+  const bool closed = !arrivals || arrivals->process == ArrivalProcess::kClosed;
+  options.loop.arrivals = closed ? Arrivals::kClosed : Arrivals::kTrace;
+  const std::uint32_t at_a_time = arrivals ? arrivals->concurrency : 0;
+  if (at_a_time != 0) options.loop.batch = at_a_time;
+  if (options.serving) {
+    ServingOptions& serving = *options.serving;
+    serving.arrivals = options.loop.arrivals;
+    serving.in_system_max = at_a_time != 0 ? at_a_time : serving_.sequences;
+    serving.verify = replay_.verify ? Verify::kOn : Verify::kOff;
+    serving.step_deadline_ns = config_.settings.step_deadline_ns;
+    serving.lease_ns = config_.settings.lease_ns;
+    serving.waited_save_bytes = write_queue_of(config_.settings) / 2;
+  }
   options.loop.prefill_tokens_per_s = replay_.prefill_tokens_per_s;
   options.loop.decode_tokens_per_s = replay_.decode_tokens_per_s;
   options.loop.verify = replay_.verify ? Verify::kOn : Verify::kOff;
@@ -155,6 +199,32 @@ int ReplayCommand::run_in(Bootstrap& bootstrap) {
                          config_json(line_, table_, config_.tiers));
 }
 
+int print_outcome(Result<ReplayOutcome>& outcome, std::uint32_t rank, const std::string& json_path,
+                  const nlohmann::json& config) {
+  if (!outcome) {
+    print_error(outcome.error(), rank);
+    return stop_flag().load() ? kExitInterrupted : kExitWrong;
+  }
+  int code = kExitGood;
+  if (rank == 0) {
+    outcome->json["config"] = config;
+    outcome->json["interrupted"] = outcome->interrupted;
+    if (json_path != "-") fmt::print("{}", outcome->table);
+    const Status written = json_path.empty() ? Status::ok() : write_json(json_path, outcome->json);
+    if (!written.is_ok()) {
+      print_error(written, 0);
+      code = kExitWrong;
+    }
+  }
+  if (!outcome->good) {
+    print_error({Code::kCorrupt, outcome->why_not}, rank);
+    return kExitWrong;
+  }
+  if (!outcome->interrupted) return code;
+  print_error({Code::kClosed, "interrupted; the report covers what was played"}, rank);
+  return kExitInterrupted;
+}
+
 int play_and_report(Bootstrap& bootstrap, Job& job, ReplayOptions options, ProgressMode progress,
                     const std::string& json_path, const nlohmann::json& config) {
   Group& group = bootstrap.group();
@@ -178,29 +248,7 @@ int play_and_report(Bootstrap& bootstrap, Job& job, ReplayOptions options, Progr
   };
   auto outcome = run_replay(options, parts);
   bar.wipe();
-  int code = kExitGood;
-  if (!outcome) {
-    print_error(outcome.error(), group.rank());
-    code = stop_flag().load() ? kExitInterrupted : kExitWrong;
-  } else {
-    if (group.rank() == 0) {
-      outcome->json["config"] = config;
-      outcome->json["interrupted"] = outcome->interrupted;
-      if (json_path != "-") fmt::print("{}", outcome->table);
-      if (!json_path.empty()) {
-        const Status written = write_json(json_path, outcome->json);
-        if (!written.is_ok()) print_error(written, 0);
-        if (!written.is_ok()) code = kExitWrong;
-      }
-    }
-    if (!outcome->good) {
-      print_error({Code::kCorrupt, outcome->why_not}, group.rank());
-      code = kExitWrong;
-    } else if (outcome->interrupted) {
-      print_error({Code::kClosed, "interrupted; the report covers what was played"}, group.rank());
-      code = kExitInterrupted;
-    }
-  }
+  const int code = print_outcome(outcome, group.rank(), json_path, config);
   std::fflush(stdout);
   if (job.close()) {
     std::fflush(nullptr);

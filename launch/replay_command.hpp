@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,8 @@
 #include "launch/exit_codes.hpp"
 #include "launch/job.hpp"
 #include "launch/replay_settings.hpp"
+#include "launch/serving_settings.hpp"
+#include "replay/virtual_replay.hpp"
 
 namespace kvstream {
 
@@ -22,13 +25,21 @@ class ReplayCommand {
   int run();
 
  private:
+  Status derive_model();
   Status prepare(const Group& group, ReplayOptions& options, JobOptions& job);
   void fill_options(ReplayOptions& options) const;
   int run_in(Bootstrap& bootstrap);
+  // virtual_command.cpp
+  int run_virtual();
+  Result<VirtualReplay> prepare_virtual_replay();
+  Result<VirtualWork> virtual_work(const VirtualOptions& options, std::uint32_t pair,
+                                   std::optional<double> rate_per_s) const;
 
   CLI::App* app_;
   EngineConfig config_;
   ReplayConfig replay_;
+  ServingConfig serving_;
+  ServingModel model_;  ///< of engine vllm
   SettingsTable table_;
   CommandLine line_;
 };
@@ -36,6 +47,10 @@ class ReplayCommand {
 /// What `kvstream replay` and `kvstream bench step` do once they know what to play.
 int play_and_report(Bootstrap& bootstrap, Job& job, ReplayOptions options, ProgressMode progress,
                     const std::string& json_path, const nlohmann::json& config);
+
+/// Table and JSON, each where it was asked for; returns the exit code.
+int print_outcome(Result<ReplayOutcome>& outcome, std::uint32_t rank, const std::string& json_path,
+                  const nlohmann::json& config);
 
 /// Sets what follows from the shape and the engine's settings.
 void derive_settings(EngineConfig& config, const SettingsTable& table, const BlockShape& shape);

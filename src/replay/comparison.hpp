@@ -26,6 +26,7 @@ struct ComparisonContext {
   std::vector<std::uint32_t> devices_of_tier;  ///< how many those are; empty = one each
   std::uint32_t ranks = 1;
   bool copies_everywhere = false;  ///< at the start each block was in every tier
+  bool overlapped = false;         ///< `async`: reads hide behind other requests' passes
 };
 
 /// The order of the sides in pair `pair`: each side comes first equally often.

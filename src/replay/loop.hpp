@@ -39,12 +39,16 @@ struct LoopOptions {
 struct RankRun {
   std::uint32_t requests = 0, steps = 0;
   std::uint64_t prompt_tokens = 0, cached_tokens = 0, computed_tokens = 0, output_tokens = 0;
+  std::uint64_t cached_device_tokens = 0;  ///< found in the device's own prefix cache
+  std::uint64_t lost_tokens = 0;           ///< of prompts, dropped by preemption
+  std::uint64_t recomputed_output_tokens = 0, preemptions = 0;
+  std::uint64_t rejected = 0;      ///< requests that the device's KV can never hold
   std::uint64_t blocks_asked = 0;  ///< in look-ups, found or not
   std::uint64_t hits = 0, misses = 0, late = 0, cancelled = 0;
   std::uint64_t usable_blocks = 0;  ///< hits that no hole made useless
   std::uint64_t bytes_verified = 0, wrong_bytes = 0;
   double verify_cpu_s = 0, fill_cpu_s = 0;
-  std::vector<double> ttft_s, e2e_s, step_read_s;
+  std::vector<double> ttft_s, e2e_s, tpot_s, step_read_s;
   double elapsed_s = 0, excluded_s = 0, forward_s = 0;
   double read_wait_s = 0;   ///< the loop stood still for reads
   double write_wait_s = 0;  ///< ... for writes (inline, after-forward)

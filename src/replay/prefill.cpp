@@ -57,7 +57,7 @@ class Simulation {
   }
 
   void play() {
-    for (std::size_t i = 0; i < problem_.requests.size(); ++i) play(i, i % ranks_);
+    for (std::size_t i = 0; i < problem_.requests.size(); ++i) play(i, problem_.requests[i].rank);
   }
 
   PrefillAnswer answer() const {

@@ -22,7 +22,7 @@ struct PrefillTier {
 };
 
 struct PrefillProblem {
-  std::span<const TraceRequest> requests;  ///< request i is rank (i mod ranks)'s
+  std::span<const TraceRequest> requests;  ///< each is its rank's
   std::vector<std::uint32_t> node_of_rank;
   std::vector<PrefillTier> tiers;
   Replication replication = Replication::kOne;

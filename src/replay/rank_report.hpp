@@ -3,14 +3,16 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "kvstream/status.hpp"
 #include "ranks/group.hpp"
+#include "replay/busy_periods.hpp"
 #include "replay/loop.hpp"
 #include "replay/proc_stats.hpp"
-#include "replay/run_devices.hpp"
+#include "replay/rank_steps.hpp"
 
 namespace kvstream {
 
@@ -34,12 +36,12 @@ struct SideInput {
   Nanos start = 0, end = 0;  ///< of the side, on the clock that the steps' offsets lead to
 };
 /// One object with the keys that docs/reports.md lists (`bound` is null where a device's rate is
-/// not known).
-Result<nlohmann::json> merge_ranks(const SideInput& input, const RunDevices& devices);
+/// not known: no `speeds`).
+Result<nlohmann::json> merge_ranks(const SideInput& input, std::span<const DeviceSpeed> speeds);
 
 /// looked_up = requested + recomputed + never_loaded; requested = hits + misses + late + cancelled;
-/// offered = published + dropped; prompt = cached + computed; no lease left. The broken one is
-/// named in `why`.
+/// offered = published + dropped; prompt + lost = cached + computed; no lease left. The broken one
+/// is named in `why`.
 bool accounts_close(const nlohmann::json& run, std::string& why);
 
 }  // namespace kvstream

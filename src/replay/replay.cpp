@@ -42,6 +42,7 @@ class Replay {
 
  private:
   Status prepare();
+  Status open_loop();
   Result<Played> play_side(const Side& side, std::size_t pair);
   Result<Played> gather(const Side& side, const RankRun& run, const RankCost& cost,
                         std::string hash);
@@ -61,7 +62,8 @@ class Replay {
   Engine& engine_;
   RunDevices devices_;
   std::vector<TraceRequest> mine_;
-  std::unique_ptr<ReplayLoop> loop_;
+  std::unique_ptr<ReplayLoop> loop_;  ///< one of the two
+  std::unique_ptr<ServingLoop> serving_;
   std::unique_ptr<StartContents> start_;
   std::vector<SideRuns> played_;
   struct OneInput {
@@ -73,27 +75,41 @@ class Replay {
 };
 
 Status Replay::prepare() {
-  for (std::size_t i = group_.rank(); i < options_.requests.size(); i += group_.size()) {
-    mine_.push_back(options_.requests[i]);
+  for (const auto& request : options_.requests) {
+    if (request.rank == group_.rank()) mine_.push_back(request);
+  }
+  if (Status status = agree(group_, open_loop()); !status.is_ok()) return status;
+  for (const auto& side : options_.sides) played_.push_back({side, {}});
+  start_ = std::make_unique<StartContents>(options_, parts_, mine_);
+  return devices_.measure(group_, options_.calibrate, options_.calibration);
+}
+
+Status Replay::open_loop() {
+  if (options_.serving) {
+    ServingOptions serving = *options_.serving;
+    serving.clock = parts_.clock;
+    serving.stop = parts_.stop;
+    auto opened = ServingLoop::open({{&engine_, mine_}}, serving);
+    if (!opened) return opened.error();
+    serving_ = std::move(*opened);
+    return Status::ok();
   }
   LoopOptions loop = options_.loop;
   loop.clock = parts_.clock;
   loop.stop = parts_.stop;
   auto opened = ReplayLoop::open(engine_, mine_, loop);
-  if (Status status = agree(group_, opened ? Status::ok() : opened.error()); !status.is_ok()) {
-    return status;
-  }
+  if (!opened) return opened.error();
   loop_ = std::move(*opened);
-  for (const auto& side : options_.sides) played_.push_back({side, {}});
-  start_ = std::make_unique<StartContents>(options_, parts_, mine_);
-  return devices_.measure(group_, options_.calibrate, options_.calibration);
+  return Status::ok();
 }
 
 Result<RankRun> Replay::play_all(const Side& side, std::size_t pair) {
   const std::string what =
       options_.pairs > 1 ? fmt::format("{} {}/{}", side.name, pair + 1, options_.pairs) : side.name;
   const SlowSchedule slow(options_.slow, parts_.set_speed, *parts_.clock, parts_.clock->now());
-  return loop_->play(side.mode, [&](std::uint32_t done) { say(what, done, mine_.size()); });
+  const auto progress = [&](std::uint32_t done) { say(what, done, mine_.size()); };
+  if (!serving_) return loop_->play(side.mode, progress);
+  return play_serving(*serving_, engine_, side.mode, *parts_.clock, progress);
 }
 
 Result<Played> Replay::play_side(const Side& side, std::size_t pair) {
@@ -169,8 +185,9 @@ Result<Played> Replay::gather(const Side& side, const RankRun& run, const RankCo
 
 /// At the end, since the rates that bounds rest on are measured once more after the last side.
 Status Replay::merge() {
+  const auto speeds = devices_.all_known() ? devices_.speeds() : std::vector<DeviceSpeed>{};
   for (auto& [side, pair, input] : inputs_) {
-    auto merged = merge_ranks(input, devices_);
+    auto merged = merge_ranks(input, speeds);
     if (!merged) return merged.error();
     (*merged)["pair"] = pair;
     played_[side].runs.push_back(std::move(*merged));
@@ -228,6 +245,8 @@ ComparisonContext Replay::context() const {
   context.tiers = parts_.tiers;
   context.ranks = group_.size();
   context.copies_everywhere = start_->copies_everywhere();
+  context.overlapped =
+      options_.serving && options_.serving->scheduler.load_mode == LoadMode::kAsync;
   const auto speeds = devices_.speeds();
   for (std::size_t tier = 0; tier < parts_.tiers.size(); ++tier) {
     std::set<std::uint32_t> devices;
@@ -294,8 +313,12 @@ ReplayOutcome Replay::conclude() {
   } else if (!runs.empty()) {
     outcome.json = runs.front();
   }
-  TableHead head{options_.trace_name, options_.loop.time_scale, options_.loop.shape.bytes_scale,
-                 parts_.tiers, ""};
+  TableHead head;
+  head.trace = options_.trace_name;
+  head.time_scale = options_.loop.time_scale;
+  head.bytes_scale = options_.loop.shape.bytes_scale;
+  head.tiers = parts_.tiers;
+  head.about = options_.about;
   head.temperature =
       options_.prefill == Prefill::kHeld ? "warm: every block is where --held-by says"
       : options_.prefill == Prefill::kOn

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "replay/contents.hpp"
 #include "replay/loop.hpp"
 #include "replay/run_devices.hpp"
+#include "replay/serving_loop.hpp"
 #include "replay/slow_schedule.hpp"
 #include "replay/trace.hpp"
 
@@ -26,11 +28,13 @@ enum class Prefill : std::uint8_t { kOff, kOn, kHeld };
 struct ReplayOptions {
   std::string trace_name;              ///< for the table
   std::vector<TraceRequest> earlier;   ///< what --skip left out; all ranks' requests
-  std::vector<TraceRequest> requests;  ///< what is played; request i is rank (i mod ranks)'s
+  std::vector<TraceRequest> requests;  ///< what is played, each by its rank
   Prefill prefill = Prefill::kOff;
   std::uint64_t held_by = 0;  ///< mask of tiers; with kHeld
   LoopOptions loop;
-  std::vector<Side> sides;  ///< at least one
+  std::optional<ServingOptions> serving;  ///< instead of the plain loop
+  std::vector<std::string> about;         ///< lines above the table: the engine's model
+  std::vector<Side> sides;                ///< at least one
   std::uint32_t pairs = 1;
   Replication replication = Replication::kOne;  ///< of the prefill
   Calibrate calibrate = Calibrate::kOn;

@@ -49,6 +49,7 @@ std::vector<Row> rows_of(const TableHead& head, std::span<const SideRuns> sides)
   std::vector<Row> rows{figure("tokens/s", "/throughput_tokens_per_s", "{:.0f}"),
                         figure("TTFT mean, ms", "/ttft_s/mean", "{:.1f}", 1e3),
                         figure("TTFT p99, ms", "/ttft_s/p99", "{:.1f}", 1e3),
+                        figure("TPOT mean, ms", "/tpot_s/mean", "{:.2f}", 1e3),
                         figure("step read mean, ms", "/step_read_s/mean", "{:.2f}", 1e3),
                         figure("step read p99, ms", "/step_read_s/p99", "{:.2f}", 1e3),
                         figure("waiting for reads, %", "/io_share", "{:.1f}", 100),
@@ -62,6 +63,13 @@ std::vector<Row> rows_of(const TableHead& head, std::span<const SideRuns> sides)
                           "/bytes/written/" + tier.spec.name, "{:.1f}", 1e-6));
   }
   rows.push_back(figure("writes dropped", "/writes/dropped", "{:.0f}"));
+  for (const Row& row : {figure("cached on the device, tokens", "/tokens/cached_device", "{:.0f}"),
+                         figure("preemptions", "/preemptions", "{:.0f}"),
+                         figure("requests refused", "/rejected", "{:.0f}")}) {
+    const bool any = std::any_of(sides.begin(), sides.end(),
+                                 [&](const SideRuns& side) { return row.cell(side) != "0"; });
+    if (any) rows.push_back(row);
+  }
   rows.push_back(figure("efficiency T*/T", "/bound/efficiency", "{:.3f}"));
   const bool counted = std::any_of(sides.begin(), sides.end(),
                                    [](const SideRuns& s) { return has(s, "/bound/efficiency"); });
@@ -84,18 +92,20 @@ std::string head_of(const TableHead& head) {
   std::string text = fmt::format(
       "trace      {}\nscale      bytes x {:.6g}, time x {:.6g}: 1 MB/s here stands for {}\n",
       head.trace, head.bytes_scale, head.time_scale, format_rate(1e6 * rate_scale));
+  for (const auto& line : head.about) text += line + "\n";
   for (const auto& tier : head.tiers) {
     const auto& throttle = tier.spec.throttle;
     std::string speed = "at its own speed";
     if (throttle.any()) {
       speed = fmt::format(
-          "throttled: read {}, write {}, latency {}",
+          "{}: read {}, write {}, latency {}",
+          head.speeds == TableHead::Speeds::kModelled ? "modelled" : "throttled",
           throttle.read_bytes_per_s ? format_rate(static_cast<double>(throttle.read_bytes_per_s))
                                     : "unlimited",
           throttle.write_bytes_per_s ? format_rate(static_cast<double>(throttle.write_bytes_per_s))
                                      : "unlimited",
           format_duration(throttle.latency_ns));
-      if (throttle.read_bytes_per_s != 0) {
+      if (throttle.read_bytes_per_s != 0 && rate_scale != 1) {
         speed +=
             fmt::format(" (represents {} and {})",
                         format_rate(rate_scale * static_cast<double>(throttle.read_bytes_per_s)),
@@ -147,7 +157,7 @@ std::string format_table(const TableHead& head, std::span<const SideRuns> sides,
     for (const auto& line : comparisons) text += comparison_line(line);
   }
   const bool busy = std::any_of(sides.begin(), sides.end(), [](const SideRuns& side) {
-    return mean_of(side, "/read_busy_share") >= 0.3;
+    return !has(side, "/read_busy_share") || mean_of(side, "/read_busy_share") >= 0.3;
   });
   if (!busy && !sides.empty()) {
     text +=

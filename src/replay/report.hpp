@@ -14,7 +14,9 @@ struct TableHead {
   std::string trace;
   double time_scale = 1, bytes_scale = 1;
   std::vector<ReplayTier> tiers;
-  std::string temperature;  ///< "warm: ..." or "cold: ..."
+  std::string temperature;         ///< "warm: ..." or "cold: ..."
+  std::vector<std::string> about;  ///< further lines: the engine's model
+  enum class Speeds : std::uint8_t { kReal, kModelled } speeds = Speeds::kReal;
 };
 
 /// One column a side (means over its pairs), the ratios beside their ceilings below, remarks last.

@@ -10,11 +10,14 @@
 
 namespace kvstream {
 
-/// One request of a trace. The keys cover the prompt; the last block may be partial.
+/// One request of a trace. The keys cover the prompt; a last block that is partial has a key of its
+/// own, or none where the tail is dropped (workload.hpp).
 struct TraceRequest {
   Nanos arrival_ns = 0;  ///< since the trace's first request, in the trace's own time
   std::uint32_t input_tokens = 0;
   std::uint32_t output_tokens = 0;
+  std::uint32_t rank = 0;                  ///< whose it is (router.hpp)
+  std::uint64_t conversation = 0;          ///< its requests keep the list's order
   std::vector<BlockKey> keys;              ///< in prefix order
   std::vector<std::uint32_t> sizes_bytes;  ///< one a key, scaled
 

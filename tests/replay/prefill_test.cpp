@@ -32,6 +32,13 @@ std::vector<std::uint64_t> ids_of(const std::vector<BlockPlace>& places, std::ui
   return ids;
 }
 
+std::vector<TraceRequest> dealt(std::vector<TraceRequest> requests, std::uint32_t ranks) {
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].rank = static_cast<std::uint32_t>(i % ranks);
+  }
+  return requests;
+}
+
 PrefillProblem problem_of(const std::vector<TraceRequest>& requests, std::uint32_t ranks,
                           std::vector<PrefillTier> tiers, Replication replication) {
   return {requests, std::vector<std::uint32_t>(ranks, 0), std::move(tiers), replication};
@@ -55,7 +62,7 @@ TEST(Prefill, ARequestWritesEverythingBehindItsFirstHole) {
 }
 
 TEST(Prefill, AnotherRanksCopyOnTheNodeIsNotWrittenTwice) {
-  const std::vector<TraceRequest> requests{asks({1, 2}), asks({1, 2})};
+  const auto requests = dealt({asks({1, 2}), asks({1, 2})}, 2);
   const auto shared = simulate_prefill(
       problem_of(requests, 2, {{Visibility::kNode, true, 1, {9, 9}}}, Replication::kOne));
   EXPECT_EQ(shared.of_rank[0].size(), 2U);
@@ -66,7 +73,7 @@ TEST(Prefill, AnotherRanksCopyOnTheNodeIsNotWrittenTwice) {
 }
 
 TEST(Prefill, RanksOfTwoNodesShareOnlyWhatTheWholeJobSees) {
-  const std::vector<TraceRequest> requests{asks({1}), asks({1})};
+  const auto requests = dealt({asks({1}), asks({1})}, 2);
   PrefillProblem problem = problem_of(
       requests, 2, {{Visibility::kNode, true, 1, {9, 9}}, {Visibility::kJob, true, 1, {9, 9}}},
       Replication::kAll);
@@ -95,11 +102,12 @@ TEST(Prefill, OneSpreadsByWriteSpeedAndAllPutsACopyEverywhere) {
 }
 
 TEST(Prefill, NoRankOwnsMoreThanItsSlotsWhateverIsAsked) {
-  const auto requests =
+  const auto made =
       generate_documents({.documents = 20, .requests = 200}, {512, 131'072, 1.0 / 256}, kNamespace);
-  ASSERT_TRUE(requests);
+  ASSERT_TRUE(made);
+  const auto requests = dealt(*made, 3);
   const auto answer = simulate_prefill(problem_of(
-      *requests, 3,
+      requests, 3,
       {{Visibility::kRank, false, 1, {10, 11, 12}}, {Visibility::kJob, true, 1, {100, 0, 50}}},
       Replication::kAll));
   for (std::size_t rank = 0; rank < 3; ++rank) {
