@@ -193,8 +193,10 @@ std::uint32_t Device::free_places() const {
 }
 
 std::uint32_t Device::free_write_places() const {
-  if (demand_ || reads_ > 0) return free_places();
-  return reads_ + writes_ < options_.in_flight_max && write_window_.has_room() ? 1 : 0;
+  // Never more than the writes' own window, however wide that of reads is: the reads of the next
+  // step would stand behind them.
+  if (reads_ + writes_ >= options_.in_flight_max || !write_window_.has_room()) return 0;
+  return demand_ || reads_ > 0 ? std::min(1U, free_places()) : 1;
 }
 
 void Device::earn_write_credit(std::uint32_t read_bytes, double share) {

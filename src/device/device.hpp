@@ -54,7 +54,7 @@ class Device {
   std::uint64_t window_bytes() const { return window_; }
   /// Operations that may start now.
   std::uint32_t free_places() const;
-  /// Writes that may start now: as reads while there are any, else by a window of their own.
+  /// Writes that may start now: by a window of their own, and beside reads within theirs too.
   std::uint32_t free_write_places() const;
   std::uint32_t reads_in_flight() const { return reads_; }
   std::uint32_t writes_in_flight() const { return writes_; }

@@ -21,6 +21,7 @@ namespace {
 constexpr std::size_t kAlign = 4096;
 constexpr Nanos kWaitMax = 2 * kMillisecond;
 constexpr std::uint64_t kWriteId = std::uint64_t{1} << 32U;
+constexpr double kDisturbanceMin = 0.04;
 constexpr std::size_t kCopiedBytes = 128U << 20U;
 
 BlockKey key_of(std::uint64_t number) {
@@ -292,7 +293,9 @@ Result<DeviceModel> Fitter::run() {
   // x = 1 - d y and y = 1 - d x, of the shares that each direction keeps.
   const double x = both->read / std::max(1.0, reads->read);
   const double y = both->write / std::max(1.0, writes->write);
-  if (x + y > 0) model.disturbance = std::clamp((2 - x - y) / (x + y), 0.0, 1.0);
+  // Of both being measured: below it is noise.
+  if (x + y > 0 && x + y < 2 - kDisturbanceMin)
+    model.disturbance = std::clamp((2 - x - y) / (x + y), 0.0, 1.0);
   return model;
 }
 

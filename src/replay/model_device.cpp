@@ -24,9 +24,10 @@ Nanos ModelDevice::submit(Transfer transfer, std::uint64_t bytes, Nanos now) {
   const double transfer_ns = rate > 0 ? static_cast<double>(bytes) / rate : 0;
   const double begin = std::max(ready - static_cast<double>(model_.burst_ns), own);
   own = begin + transfer_ns;
-  // What the other direction loses it loses while this transfer runs.
+  // The other direction loses its part now, not when this transfer's turn comes: accesses that come
+  // in between are not to wait for it.
   if (model_.disturbance > 0) {
-    other = std::max(other, begin) + model_.disturbance * transfer_ns;
+    other = std::max(other, static_cast<double>(now)) + model_.disturbance * transfer_ns;
   }
   const auto end = static_cast<Nanos>(std::ceil(std::max(own, ready)));
   if (model_.concurrency != 0) ends_.push(end);

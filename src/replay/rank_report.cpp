@@ -31,6 +31,9 @@ json tiers_json(const EngineStats& before, const EngineStats& after) {
                      {"evicted", grown(then.evicted, now.evicted)},
                      {"hedges", grown(then.hedges, now.hedges)},
                      {"overdue", grown(then.overdue, now.overdue)},
+                     {"rate_bytes_per_s", now.rate_bytes_per_s},
+                     {"lone_latency_s", static_cast<double>(now.lone_latency_ns) * 1e-9},
+                     {"window_bytes", now.window_bytes},
                      {"capacity_bytes", now.report.capacity_bytes},
                      {"used_bytes", now.report.used_bytes}});
   }
@@ -94,6 +97,21 @@ json health(const std::vector<json>& ranks) {
   json all = json::object();
   for (const char* field : {"errors", "corrupt", "recycled", "evicted", "hedges", "overdue"}) {
     all[field] = per_tier(ranks, field);
+  }
+  return all;
+}
+
+/// What the dispatchers had learnt of each tier at the end: the mean over the ranks.
+json learnt(const std::vector<json>& ranks) {
+  json all = json::object();
+  for (const auto& rank : ranks) {
+    for (const auto& tier : rank.at("tiers")) {
+      json& mean = all[tier.at("name").get<std::string>()];
+      for (const char* field : {"rate_bytes_per_s", "lone_latency_s", "window_bytes"}) {
+        const double sum = mean.is_null() ? 0 : mean.value(field, 0.0);
+        mean[field] = sum + tier.at(field).get<double>() / static_cast<double>(ranks.size());
+      }
+    }
   }
   return all;
 }
@@ -250,6 +268,7 @@ Result<json> merge_ranks(const SideInput& input, std::span<const DeviceSpeed> sp
                    {"dropped", count(ranks, "writes", "dropped")}};
   run["health"] = health(ranks);
   run["modes"] = modes(ranks);
+  run["learnt"] = learnt(ranks);
   run["cost"] = {{"verify_cpu_s", sum(ranks, "cost", "verify_cpu_s")},
                  {"fill_cpu_s", sum(ranks, "cost", "fill_cpu_s")},
                  {"place_cpu_s", sum(ranks, "cost", "place_cpu_s")},

@@ -14,6 +14,7 @@ namespace kvstream {
 namespace {
 
 constexpr Nanos kStart_ns = 10 * kSecond;  // so that no time is ever below 0
+constexpr Nanos kProbe_ns = 2 * kSecond;   // engines learn latencies while they have nothing to do
 constexpr Nanos kDrain_ns = 3600 * kSecond;
 constexpr std::uint64_t kProgressEvery = 4096;
 constexpr std::uint32_t kRoundsAtOnce = 64;
@@ -73,6 +74,7 @@ class Cluster {
   std::size_t device_of(std::size_t tier, std::uint32_t rank);
   Result<std::unique_ptr<DrivenEngine>> open_engine(std::uint32_t rank, std::uint32_t shard,
                                                     const Mode& mode);
+  void probe();
   Nanos step(Seat& seat);
   Nanos next_due() const;
   void apply_slow();
@@ -87,7 +89,7 @@ class Cluster {
   std::vector<std::unique_ptr<ModelStore>> stores_;
   std::vector<Seat> seats_;
   std::size_t next_slow_ = 0;
-  Nanos end_ = 0;
+  Nanos begun_ = kNever, end_ = 0;
 };
 
 std::size_t Cluster::device_of(std::size_t tier, std::uint32_t rank) {
@@ -163,7 +165,7 @@ Status Cluster::open(const Mode& mode) {
 void Cluster::apply_slow() {
   for (; next_slow_ < options_.slow.size(); ++next_slow_) {
     const SlowEvent& event = options_.slow[next_slow_];
-    if (kStart_ns + event.at_ns > clock_.now()) return;
+    if (begun_ + event.at_ns > clock_.now()) return;
     for (std::size_t i = 0; i < devices_.size(); ++i) {
       if (options_.tiers[tier_of_device_[i]].spec.name == event.tier) {
         devices_[i]->set_factor(event.factor);
@@ -189,8 +191,8 @@ Nanos Cluster::step(Seat& seat) {
 Nanos Cluster::next_due() const {
   Nanos due = kNever;
   for (const Seat& seat : seats_) due = std::min(due, seat.due);
-  if (next_slow_ < options_.slow.size()) {
-    due = std::min(due, kStart_ns + options_.slow[next_slow_].at_ns);
+  if (begun_ != kNever && next_slow_ < options_.slow.size()) {
+    due = std::min(due, begun_ + options_.slow[next_slow_].at_ns);
   }
   return due;
 }
@@ -207,7 +209,24 @@ bool Cluster::all_idle() const {
   });
 }
 
+/// What a real engine does when it is opened: lone reads tell the latency of each device.
+void Cluster::probe() {
+  const Nanos until = clock_.now() + kProbe_ns;
+  for (Seat& seat : seats_) seat.due = clock_.now();
+  for (Nanos due = next_due(); due <= until; due = next_due()) {
+    clock_.set(std::max(due, clock_.now()));
+    for (Seat& seat : seats_) {
+      if (seat.due > clock_.now()) continue;
+      seat.due = kNever;
+      for (auto& engine : seat.engines) seat.due = std::min(seat.due, engine->turn());
+    }
+  }
+  clock_.set(until);
+}
+
 Status Cluster::play(const Mode& mode) {
+  probe();
+  begun_ = clock_.now();
   for (Seat& seat : seats_) {
     for (auto& engine : seat.engines) {
       if (Status status = engine->set_mode(mode); !status.is_ok()) return status;
@@ -244,7 +263,7 @@ Status Cluster::play(const Mode& mode) {
 
 VirtualOutcome Cluster::outcome() {
   VirtualOutcome result;
-  result.start = kStart_ns;
+  result.start = begun_;
   result.end = end_;
   for (std::size_t i = 0; i < devices_.size(); ++i) {
     const DeviceModel& model = devices_[i]->model();
