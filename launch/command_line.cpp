@@ -93,7 +93,7 @@ std::string faster_tier(const std::vector<TierSpec>& tiers) {
                                                : spec.nominal_read_bytes_per_s;
   };
   for (const auto& spec : tiers) {
-    if (spec.path.empty()) continue;
+    if (spec.kind == "host") continue;  // virtual tiers have no path, but outlive a process too
     if (best == nullptr || rate(spec) > rate(*best)) best = &spec;
   }
   return best == nullptr ? "" : best->name;
@@ -119,7 +119,12 @@ Result<std::vector<Side>> sides_of(const CommandLine& line, const EngineConfig& 
     sides = std::move(*listed);
   }
   for (const auto& text : line.sides) {
-    auto side = parse_side(text, config.mode, faster_tier(config.tiers));
+    const std::string faster = faster_tier(config.tiers);
+    if (faster.empty() && text.starts_with("rival") && !config.tiers.empty()) {
+      return failure(Code::kInvalidArgument,
+                     "rival reads and writes one tier that outlives a process, and none is given");
+    }
+    auto side = parse_side(text, config.mode, faster);
     if (!side) return failure(side.error());
     sides.push_back(std::move(*side));
   }
