@@ -105,8 +105,8 @@ int ReplayCommand::run_virtual() {
     return kExitBadInput;
   }
   ProgressBar bar(replay_.progress, 0);
-  replay->options.progress = [&](std::uint64_t done) {
-    bar.show("virtual time", done, std::max<std::uint64_t>(done, replay_.requests));
+  replay->options.progress = [&](std::uint64_t done, std::uint64_t all) {
+    bar.show("virtual time", done, all);
   };
   replay->work = [&](std::uint32_t pair, std::optional<double> rate) {
     return virtual_work(replay->options, pair, rate);

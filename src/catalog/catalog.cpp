@@ -37,6 +37,7 @@ struct Catalog::Shard {
   std::vector<std::uint32_t> unused;
   std::vector<std::unique_ptr<EvictionOrder>> orders;  ///< one a tier
   std::vector<Victim> freed;
+  std::vector<std::uint32_t> in_sight;  ///< replicas, by tier
   std::uint64_t replicas = 0;
   std::uint64_t holds = 0;
 
@@ -64,6 +65,7 @@ struct Catalog::Shard {
     nodes[entry] = Node{key, replica, head->second, 0, 0, false};
     head->second = entry;
     ++replicas;
+    ++in_sight[replica.tier];
     if (replica.own) orders[replica.tier]->on_publish(entry, tick);
   }
   /// Takes the node out of its chain for good.
@@ -81,6 +83,7 @@ struct Catalog::Shard {
     if (node.replica.own) orders[node.replica.tier]->on_retract(entry);
     node.retracted = true;
     --replicas;
+    --in_sight[node.replica.tier];
     if (node.holds > 0) return false;
     erase(entry);
     return true;
@@ -96,6 +99,7 @@ struct Catalog::Shard {
   }
   /// Any of the tier that is in sight, looking at `nodes_max` nodes at most.
   std::uint32_t any_of(std::uint8_t tier, std::size_t nodes_max) const {
+    if (in_sight[tier] == 0) return kNone;
     if (const auto own = orders[tier]->first()) return *own;
     for (std::uint32_t i = 0; i < std::min(nodes.size(), nodes_max); ++i) {
       const auto head = heads.find(nodes[i].key);
@@ -136,6 +140,7 @@ Catalog::Catalog(Options options)
   for (std::size_t i = 0; i < kShards; ++i) {
     for (std::uint32_t tier = 0; tier < options_.tiers; ++tier) {
       shards_[i].orders.push_back(options_.order());
+      shards_[i].in_sight.push_back(0);
     }
   }
 }

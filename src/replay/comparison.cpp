@@ -214,8 +214,8 @@ void compare_two(const SideRuns& side, const SideRuns& rival, const ComparisonCo
     auto ratio = measure.more_is_better ? paired_ratio(ours, theirs) : paired_ratio(theirs, ours);
     if (!ratio) continue;  // e.g. no-cache reads nothing
     Comparison line{measure.name, side.side.name, rival.side.name, *ratio, {}, "", ""};
-    if (context.overlapped) {
-      line.ceiling_formula = "none: async loads hide behind other requests' forward passes";
+    if (!context.no_ceiling.empty()) {
+      line.ceiling_formula = "none: " + context.no_ceiling;
     } else if (std::string_view(measure.name) == "step_read_s.mean") {
       put_read_ceiling(line, side, rival, context);
     } else if (measure.more_is_better) {

@@ -245,8 +245,7 @@ ComparisonContext Replay::context() const {
   context.tiers = parts_.tiers;
   context.ranks = group_.size();
   context.copies_everywhere = start_->copies_everywhere();
-  context.overlapped =
-      options_.serving && options_.serving->scheduler.load_mode == LoadMode::kAsync;
+  if (options_.serving) context.no_ceiling = no_ceiling_reason(*options_.serving);
   const auto speeds = devices_.speeds();
   for (std::size_t tier = 0; tier < parts_.tiers.size(); ++tier) {
     std::set<std::uint32_t> devices;

@@ -144,6 +144,10 @@ std::string format_table(const TableHead& head, std::span<const SideRuns> sides,
   }
   text += "\n";
   for (const auto& row : rows_of(head, sides)) {
+    // A figure that no side has (time per token of an engine that answers whole) is left out.
+    const bool any = std::any_of(sides.begin(), sides.end(),
+                                 [&](const SideRuns& side) { return row.cell(side) != "-"; });
+    if (!any) continue;
     text += fmt::format("{:<{}}", row.name, kNameWidth);
     for (std::size_t i = 0; i < sides.size(); ++i) {
       text += fmt::format("{:>{}}", row.cell(sides[i]), widths[i]);

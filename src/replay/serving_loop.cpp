@@ -32,6 +32,13 @@ std::uint64_t slabs_wanted(const ServingOptions& options) {
 
 }  // namespace
 
+std::string no_ceiling_reason(const ServingOptions& options) {
+  if (options.scheduler.load_mode == LoadMode::kAsync) {
+    return "async loads hide behind other requests' forward passes";
+  }
+  return options.arrivals == Arrivals::kTrace ? "arrivals bound the throughput" : "";
+}
+
 ServingLoop::ServingLoop(std::vector<ServingShard> shards, const ServingOptions& options)
     : shards_(std::move(shards)), options_(options) {}
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "kvstream/engine.hpp"
@@ -35,6 +36,9 @@ struct ServingOptions {
   const Clock* clock = nullptr;
   const std::atomic<bool>* stop = nullptr;
 };
+
+/// Why a comparison under these options has no ceiling (MEASURE section 2); empty: it has one.
+std::string no_ceiling_reason(const ServingOptions& options);
 
 /// One tensor-parallel part of a rank: its cache, and the requests with its own keys and sizes.
 struct ServingShard {

@@ -151,7 +151,7 @@ ComparisonContext Runner::context() const {
   context.tiers = tiers_of(options_);
   context.ranks = static_cast<std::uint32_t>(options_.node_of_rank.size());
   context.copies_everywhere = copies_everywhere_;
-  context.overlapped = options_.serving.scheduler.load_mode == LoadMode::kAsync;
+  context.no_ceiling = no_ceiling_reason(options_.serving);
   auto nodes = options_.node_of_rank;
   std::sort(nodes.begin(), nodes.end());
   const auto count_nodes =

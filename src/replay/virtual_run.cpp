@@ -254,9 +254,10 @@ Status Cluster::play(const Mode& mode) {
       if (seat.due <= clock_.now()) seat.due = step(seat);
     }
     if (options_.progress && events % kProgressEvery == 0) {
-      std::uint64_t done = 0;
+      std::uint64_t done = 0, all = 0;
       for (const Seat& seat : seats_) done += seat.loop->finished();
-      options_.progress(done);
+      for (const auto& rank : work_.requests) all += rank.front().size();
+      options_.progress(done, all);
     }
   }
 }

@@ -35,7 +35,7 @@ struct VirtualOptions {
   Nanos follow_period_ns = kSecond;  ///< how soon a rank knows what another has written
   std::vector<SlowEvent> slow;
   const std::atomic<bool>* stop = nullptr;
-  std::function<void(std::uint64_t done)> progress;
+  std::function<void(std::uint64_t done, std::uint64_t all)> progress;  ///< requests
 };
 
 /// What is asked of each rank, and what lies in its tiers at the start.
