@@ -40,6 +40,7 @@ PUBLIC_HEADERS = {
     "config": "config",
     "tier": "tier_interface", "step": "tier_interface", "metrics": "tier_interface",
     "engine": "engine",
+    "kvstream": "client",
 }
 
 # What only some places may include from outside: pattern -> test on the path in the tree.

@@ -57,6 +57,10 @@ class Engine {
   virtual std::vector<Span> held(const Ticket& ticket) const = 0;
   /// The forward pass has ended: offers new blocks. Never waits; what does not fit is dropped.
   virtual SaveTicket save_step(const SaveRequest& request) = 0;
+  /// An eventfd that becomes readable when a step ends or is drained and when a save is staged or
+  /// done, so that an engine's own loop can sleep on it. Whoever sleeps reads it empty, then looks
+  /// at its tickets. The engine's own; valid until close().
+  virtual int event_fd() const = 0;
 
   /// Changes policy, write timing and tiers in use; takes effect for steps that begin later.
   virtual Status set_mode(const Mode& mode) = 0;

@@ -47,7 +47,7 @@ struct LoadRequest {
 };
 
 /// The arrays are copied before load_step() returns; the destination memory must stay until each
-/// block is reported, and for `late` blocks until drained().
+/// block is reported, and for those that held() names (late, cancelled) until drained().
 struct StepRequest {
   std::span<const LoadRequest> requests;
   Nanos deadline = 0;  ///< absolute, on the engine's clock; 0 = now + Settings::step_deadline_ns
@@ -119,6 +119,9 @@ class SaveTicketState {
  public:
   virtual ~SaveTicketState() = default;
   virtual SaveCounts counts() const = 0;
+  /// At least one copy of the block (its index in the request) is published. False until then, and
+  /// for ever when it was dropped.
+  virtual bool published(std::size_t block) const = 0;
   /// Every block was copied or dropped: the engine's memory may be used again. Sleeps.
   virtual bool wait_staged(Nanos deadline) const = 0;
   /// Every block was published or dropped. Sleeps.

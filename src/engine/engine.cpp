@@ -88,7 +88,7 @@ Result<Ticket> EngineImpl::load_step(const StepRequest& request) {
     looked_up_ += asked > leased ? asked - leased : 0;
     never_loaded_ += leased > asked ? leased - asked : 0;
   }
-  auto ticket = std::make_shared<TicketState>(clock_, request);
+  auto ticket = std::make_shared<TicketState>(clock_, request, tickets_ended_);
   auto shared_plan = std::make_shared<StepPlan>(std::move(*plan));
   const bool posted = post([this, shared_plan, ticket, active](Nanos turn_now) {
     begin_step(std::move(*shared_plan), ticket, active, turn_now);
@@ -153,9 +153,10 @@ SaveTicket EngineImpl::save_step(const SaveRequest& request) {
   const auto active = std::atomic_load(&active_);
   if (active->mode.no_cache || closing_.load() ||
       (active->mode.replication == Replication::kNone && request.tiers == 0)) {
-    return std::make_shared<SaveState>(clock_, SaveRequest{});  // nothing is offered
+    return std::make_shared<SaveState>(clock_, SaveRequest{},
+                                       tickets_ended_);  // nothing is offered
   }
-  auto ticket = std::make_shared<SaveState>(clock_, request);
+  auto ticket = std::make_shared<SaveState>(clock_, request, tickets_ended_);
   offered_ += request.blocks.size();
   std::vector<TargetView> views = target_views_;
   for (std::size_t i = 0; i < views.size(); ++i) views[i].in_use = (active->tiers >> i & 1) != 0;
@@ -179,7 +180,7 @@ bool EngineImpl::stage_one(const SaveBlock& block, std::size_t index, const Writ
   if (slab == nullptr) return false;
   const auto seat =
       static_cast<std::size_t>(slab - write_slabs_->region().data) / write_slabs_->slab_bytes();
-  staging_[seat] = {ticket, {block.key, block.size_bytes, block.position}, targets};
+  staging_[seat] = {ticket, index, {block.key, block.size_bytes, block.position}, targets};
   ++staging_count_;
   const StageJob job{seat, ticket->spans_of(index), slab, block.size_bytes,
                      std::min(write_slabs_->slab_bytes(), (block.size_bytes + 4095U) & ~4095U)};

@@ -56,6 +56,7 @@ class EngineImpl final : public DrivenEngine, private DispatcherHost, private Pu
   Status cancel(const Ticket& ticket, Nanos deadline) override;
   std::vector<Span> held(const Ticket& ticket) const override;
   SaveTicket save_step(const SaveRequest& request) override;
+  int event_fd() const override { return tickets_ended_->fd(); }
   Status set_mode(const Mode& mode) override;
   std::vector<ContentEntry> contents() const override;
   void drop(std::span<const BlockKey> keys, std::uint64_t tiers) override;
@@ -88,6 +89,7 @@ class EngineImpl final : public DrivenEngine, private DispatcherHost, private Pu
   /// A block between save_step and the pump; its index is that of its slab.
   struct Staging {
     std::shared_ptr<SaveState> ticket;
+    std::size_t index = 0;  ///< of the block in its request
     NewBlock block;
     WriteTargets targets;
   };
@@ -144,6 +146,7 @@ class EngineImpl final : public DrivenEngine, private DispatcherHost, private Pu
   const Clock& clock_;
   Placement placement_;
   std::shared_ptr<EventFd> wake_ = std::make_shared<EventFd>();
+  std::shared_ptr<EventFd> tickets_ended_ = std::make_shared<EventFd>();  ///< event_fd()
   std::unique_ptr<BufferPool> read_slabs_, write_slabs_;
   std::vector<Staging> staging_;  ///< one a write slab
   std::vector<TierSeat> seats_;

@@ -97,7 +97,7 @@ void EngineImpl::on_written(const PumpBlock& block, std::uint32_t copies) {
   --staging_count_;
   if (copies > 0) {
     ++published_;
-    seat.ticket->on_published();
+    seat.ticket->on_published(seat.index);
   } else {
     ++dropped_;
     seat.ticket->on_dropped(true);

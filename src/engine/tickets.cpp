@@ -22,8 +22,11 @@ bool wait_for(std::unique_lock<std::mutex>& lock, std::condition_variable& chang
 
 }  // namespace
 
-TicketState::TicketState(const Clock& clock, const StepRequest& request)
-    : clock_(clock), remaining_(new std::atomic<std::uint32_t>[request.requests.size()]) {
+TicketState::TicketState(const Clock& clock, const StepRequest& request,
+                         std::shared_ptr<const EventFd> ended)
+    : clock_(clock),
+      ended_(std::move(ended)),
+      remaining_(new std::atomic<std::uint32_t>[request.requests.size()]) {
   result_.submitted_at = clock.now();
   result_.requests.resize(request.requests.size());
   for (std::size_t i = 0; i < request.requests.size(); ++i) {
@@ -67,12 +70,14 @@ void TicketState::on_step_end(Nanos now) {
   const std::lock_guard lock(mutex_);
   done_.store(true, std::memory_order_release);
   changed_.notify_all();
+  ended_->ring();
 }
 
 void TicketState::on_drained(Nanos) {
   const std::lock_guard lock(mutex_);
   drained_.store(true, std::memory_order_release);
   changed_.notify_all();
+  ended_->ring();
 }
 
 void TicketState::end_without_reads(MissReason reason, Nanos now) {
@@ -86,7 +91,9 @@ void TicketState::end_without_reads(MissReason reason, Nanos now) {
   on_drained(now);
 }
 
-SaveState::SaveState(const Clock& clock, const SaveRequest& request) : clock_(clock) {
+SaveState::SaveState(const Clock& clock, const SaveRequest& request,
+                     std::shared_ptr<const EventFd> ended)
+    : clock_(clock), ended_(std::move(ended)), published_(request.blocks.size()) {
   counts_.offered = request.blocks.size();
   first_span_.reserve(request.blocks.size() + 1);
   for (const auto& block : request.blocks) {
@@ -94,6 +101,7 @@ SaveState::SaveState(const Clock& clock, const SaveRequest& request) : clock_(cl
     spans_.insert(spans_.end(), block.from.begin(), block.from.end());
   }
   first_span_.push_back(static_cast<std::uint32_t>(spans_.size()));
+  if (request.blocks.empty()) ended_->ring();
 }
 
 std::span<const ConstSpan> SaveState::spans_of(std::size_t block) const {
@@ -103,6 +111,11 @@ std::span<const ConstSpan> SaveState::spans_of(std::size_t block) const {
 SaveCounts SaveState::counts() const {
   const std::lock_guard lock(mutex_);
   return counts_;
+}
+
+bool SaveState::published(std::size_t block) const {
+  const std::lock_guard lock(mutex_);
+  return block < published_.size() && published_[block] != 0;
 }
 
 bool SaveState::wait_staged(Nanos deadline) const {
@@ -119,12 +132,15 @@ void SaveState::on_staged() {
   const std::lock_guard lock(mutex_);
   ++counts_.staged;
   changed_.notify_all();
+  if (all_staged()) ended_->ring();
 }
 
-void SaveState::on_published() {
+void SaveState::on_published(std::size_t block) {
   const std::lock_guard lock(mutex_);
   ++counts_.published;
+  published_[block] = 1;
   changed_.notify_all();
+  if (all_done()) ended_->ring();
 }
 
 void SaveState::on_dropped(bool was_staged) {
@@ -132,6 +148,7 @@ void SaveState::on_dropped(bool was_staged) {
   ++counts_.dropped;
   if (!was_staged) ++dropped_unstaged_;
   changed_.notify_all();
+  if (all_done() || (!was_staged && all_staged())) ended_->ring();
 }
 
 }  // namespace kvstream

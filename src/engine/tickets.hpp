@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "core/event_fd.hpp"
 #include "kvstream/step.hpp"
 #include "step/dispatcher.hpp"
 
@@ -16,7 +17,8 @@ namespace kvstream {
 /// whoever waits.
 class TicketState final : public StepTicket, public StepSink {
  public:
-  TicketState(const Clock& clock, const StepRequest& request);
+  /// `ended` is rung when the step ends and when it is drained.
+  TicketState(const Clock& clock, const StepRequest& request, std::shared_ptr<const EventFd> ended);
 
   bool done() const override { return done_.load(std::memory_order_acquire); }
   bool request_ready(std::size_t request) const override;
@@ -39,6 +41,7 @@ class TicketState final : public StepTicket, public StepSink {
 
  private:
   const Clock& clock_;
+  std::shared_ptr<const EventFd> ended_;
   StepResult result_;
   std::unique_ptr<std::atomic<std::uint32_t>[]> remaining_;  ///< blocks, one a request
   std::atomic<bool> done_{false}, drained_{false};
@@ -50,15 +53,17 @@ class TicketState final : public StepTicket, public StepSink {
 /// Counts of one save_step; keeps the list of its source spans until they are staged.
 class SaveState final : public SaveTicketState {
  public:
-  SaveState(const Clock& clock, const SaveRequest& request);
+  /// `ended` is rung when all blocks are staged and when all are done.
+  SaveState(const Clock& clock, const SaveRequest& request, std::shared_ptr<const EventFd> ended);
 
   SaveCounts counts() const override;
+  bool published(std::size_t block) const override;
   bool wait_staged(Nanos deadline) const override;
   bool wait_done(Nanos deadline) const override;
 
   std::span<const ConstSpan> spans_of(std::size_t block) const;
   void on_staged();
-  void on_published();
+  void on_published(std::size_t block);
   void on_dropped(bool was_staged);
 
  private:
@@ -66,12 +71,14 @@ class SaveState final : public SaveTicketState {
   bool all_done() const { return counts_.published + counts_.dropped == counts_.offered; }
 
   const Clock& clock_;
+  std::shared_ptr<const EventFd> ended_;
   std::vector<ConstSpan> spans_;
   std::vector<std::uint32_t> first_span_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   SaveCounts counts_;
   std::uint64_t dropped_unstaged_ = 0;
+  std::vector<std::uint8_t> published_;  ///< one a block
 };
 
 }  // namespace kvstream

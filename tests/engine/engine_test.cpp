@@ -1,3 +1,6 @@
+#include <poll.h>
+#include <sys/eventfd.h>
+
 #include <thread>
 
 #include "engine_fixture.hpp"
@@ -249,6 +252,42 @@ TEST_F(EngineTest, AfterCancelNothingIsWrittenIntoTheDestinations) {
   EXPECT_EQ(engine_->stats().cancelled, 4U);
 }
 
+TEST_F(EngineTest, TheEventFdRingsWhenAStepEndsThoughItIsNotDrained) {
+  FaultPlan stall;
+  stall.reads.stall = 1.0;
+  stall.stall_ns = kNever;
+  open({{"stuck", stall}});
+  save(1, 1);
+  pollfd readable{engine_->event_fd(), POLLIN, 0};
+  eventfd_t rings = 0;
+  ASSERT_EQ(::poll(&readable, 1, 10'000), 1) << "a save was staged and published without a ring";
+  ASSERT_EQ(::eventfd_read(readable.fd, &rings), 0);
+  Load load;
+  start(load, {{1}}, {}, soon(20 * kMillisecond));
+  ASSERT_EQ(::poll(&readable, 1, 10'000), 1);
+  EXPECT_TRUE(load.ticket->done());
+  EXPECT_FALSE(load.ticket->drained());
+  EXPECT_EQ(load.ticket->result().requests[0].blocks[0].state, BlockState::kLate);
+  EXPECT_TRUE(engine_->close(soon(50 * kMillisecond)).abandoned);
+}
+
+TEST_F(EngineTest, TheEventFdRingsWhenAStepIsDrained) {
+  FaultPlan stall;
+  stall.reads.stall = 1.0;
+  stall.stall_ns = 300 * kMillisecond;
+  open({{"stalled", stall}});
+  save(1, 1);
+  Load load;
+  start(load, {{1}}, {}, soon(20 * kMillisecond));
+  pollfd readable{engine_->event_fd(), POLLIN, 0};
+  while (!load.ticket->drained()) {
+    ASSERT_EQ(::poll(&readable, 1, 10'000), 1) << "the step was drained without a ring";
+    eventfd_t rings = 0;
+    ASSERT_EQ(::eventfd_read(readable.fd, &rings), 0);
+  }
+  EXPECT_TRUE(load.ticket->done());
+}
+
 TEST_F(EngineTest, MoreThanTheQueueHoldsIsDroppedAndCounted) {
   Settings settings;
   settings.pool_bytes = 12ULL * kTestBlock;
@@ -263,6 +302,36 @@ TEST_F(EngineTest, MoreThanTheQueueHoldsIsDroppedAndCounted) {
   EXPECT_GE(saved.dropped, 20U);
   EXPECT_GE(saved.published, 4U);
   expect_accounts_closed();
+}
+
+TEST_F(EngineTest, ASaveSaysOfEachBlockWhetherItIsPublished) {
+  FaultPlan errors;
+  errors.writes.error = 0.5;
+  errors.seed = 11;
+  open({{"half", errors}});
+  std::vector<std::vector<std::byte>> bytes;
+  std::vector<ConstSpan> spans;
+  std::vector<SaveBlock> blocks;
+  for (std::uint64_t i = 0; i < 16; ++i) bytes.push_back(test_bytes(i));
+  for (const auto& b : bytes) spans.push_back({b.data(), b.size()});
+  for (std::uint32_t i = 0; i < 16; ++i) {
+    blocks.push_back({test_key(i), kTestBlock, {&spans[i], 1}, i});
+  }
+  const auto ticket = engine_->save_step({blocks});
+  ASSERT_TRUE(ticket->wait_done(soon()));
+  std::uint64_t published = 0;
+  for (std::uint64_t i = 0; i < 16; ++i) {
+    const BlockKey key = test_key(i);
+    const LookupRequest question{{&key, 1}};
+    const auto answer = engine_->lookup({&question, 1}).front();
+    engine_->release(answer.lease);
+    EXPECT_EQ(answer.blocks == 1, ticket->published(i)) << "block " << i;
+    published += ticket->published(i) ? 1 : 0;
+  }
+  EXPECT_EQ(published, ticket->counts().published);
+  EXPECT_GT(published, 0U);
+  EXPECT_LT(published, 16U);
+  EXPECT_FALSE(ticket->published(16));
 }
 
 TEST_F(EngineTest, AFailedWriteIsNotFound) {
