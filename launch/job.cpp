@@ -13,6 +13,7 @@
 
 #include "config/tier_spec.hpp"
 #include "core/units.hpp"
+#include "launch/rate_probe.hpp"
 #include "memory/buffer_pool.hpp"
 #include "replay/agreement.hpp"
 
@@ -156,9 +157,8 @@ Status Job::check_all_memory() const {
                       "host tier, or --batch)");
 }
 
-Status Job::open_engine() {
-  Group& group = bootstrap_.group();
-  EngineConfig& config = options_.config;
+TierContext Job::context() const {
+  const Group& group = bootstrap_.group();
   TierContext context;
   context.rank = group.rank();
   context.ranks = group.size();
@@ -167,8 +167,14 @@ Status Job::open_engine() {
   context.node = group.node();
   context.job = group.job();
   context.namespace_fingerprint = options_.namespace_fingerprint;
-  context.block_bytes_max = config.settings.block_bytes_max;
+  context.block_bytes_max = options_.config.settings.block_bytes_max;
   context.clock = options_.clock;
+  return context;
+}
+
+Status Job::open_engine() {
+  EngineConfig& config = options_.config;
+  const TierContext context = this->context();
   auto made = make_tier_parts(config.tiers, context, bootstrap_.kinds());
   if (!made) return made.error();
   throttles_ = std::move(made->throttles);
@@ -203,6 +209,12 @@ void Job::set_speed(const std::string& tier, double factor) {
     };
     throttle.control->set_rates({scaled(rates.read_bytes_per_s), scaled(rates.write_bytes_per_s)});
   }
+}
+
+Result<RateProbe> Job::open_probe(std::size_t tier) {
+  const TierSpec& spec = options_.config.tiers.at(tier);
+  const TierKinds kinds = bootstrap_.kinds();
+  return open_rate_probe(spec, context(), kinds.find(spec.kind)->second, throttles_[tier].control);
 }
 
 bool Job::close() {

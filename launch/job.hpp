@@ -40,6 +40,8 @@ class Job {
   void full_speed(bool lifted);
   /// One tier's throttle at factor x its configured rates.
   void set_speed(const std::string& tier, double factor);
+  /// The throttled tier `tier` once more, behind the same limiter. This rank alone calls it.
+  Result<RateProbe> open_probe(std::size_t tier);
   /// True when a thread of the engine is stuck in the kernel: the program must end by `_exit`.
   bool close();
 
@@ -49,6 +51,7 @@ class Job {
   Status make_temporary_tiers();
   Status expand_and_check();
   Status check_all_memory() const;
+  TierContext context() const;
   Status open_engine();
   void remove_temporary();
 

@@ -115,7 +115,9 @@ class Picture:
     def subtitle(self):
         """What the bars stand for, and what of it is no real device."""
         first = self.sides[0].runs[0]
-        parts = [f"{first.get('ranks', 1)} ranks, {first.get('requests', '?')} requests"]
+        ranks = first.get("ranks", 1)
+        parts = [f"{ranks} {'rank' if ranks == 1 else 'ranks'}, "
+                 f"{first.get('requests', '?')} requests"]
         pairs = max(len(side.runs) for side in self.sides)
         if pairs >= PAIRS_FOR_INTERVAL:
             parts.append(f"median of {pairs} interleaved runs, lines: its 95 % interval")
@@ -129,8 +131,8 @@ class Picture:
             if here and there:
                 parts.append(f"{device.get('device')} throttled to {here / 1e6:.4g} MB/s "
                              f"(represents {there / 1e9:.3g} GB/s)")
-        if any(run.get("drifted") for side in self.sides for run in side.runs):
-            parts.append("a device drifted by more than 5 %")
+        marks = {mark for side in self.sides for run in side.runs for mark in run.get("marks", [])}
+        parts += sorted("marked: " + mark for mark in marks)
         return textwrap.fill(" · ".join(parts), 170)
 
 
@@ -140,13 +142,13 @@ def label_bar(axes, index, text, colour="white"):
 
 
 def place_legend(axes):
-    """In the line of the title, where no bar can be."""
-    axes.legend(fontsize=8, frameon=False, ncols=4, loc="lower right", bbox_to_anchor=(1.0, 1.0),
-                borderaxespad=0)
+    """In a line of its own between the title and the axes, where no bar can be."""
+    axes.legend(fontsize=8, frameon=False, ncols=4, loc="lower left", bbox_to_anchor=(0.0, 1.0),
+                borderaxespad=0, borderpad=0.2)
 
 
 def finish(axes, picture, title):
-    axes.set_title(title, fontsize=10, loc="left")
+    axes.set_title(title, fontsize=10, loc="left", pad=6 if axes.get_legend() is None else 20)
     turned = len(picture.sides) > 4
     axes.set_xticks(range(len(picture.sides)), [side.label for side in picture.sides],
                     fontsize=8, rotation=30 if turned else 0, ha="right" if turned else "center")

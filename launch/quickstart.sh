@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From a bare machine to the main job: installs, builds, and replays a trace on 4 ranks.
-#   launch/quickstart.sh [TRACE] [--raw NVME_DIR PFS_DIR] [--folder DIR] [--no-install]
+#   launch/quickstart.sh [TRACE] [--raw NVME_DIR PFS_DIR] [--folder DIR] [--no-install] [--program FILE]
 set -euo pipefail
 
 usage() {
@@ -14,6 +14,7 @@ usage() {
   --out DIR               where the JSON and the picture go (default: build/quickstart)
   --ranks N               default 4
   --no-install            the packages are there; do not look
+  --program FILE          a kvstream that is built already; do not build
 
 Two folders on one disk would make all read policies tie. So without --raw both tiers go through
 the `throttled` wrapper: 500 and 400 MB/s, or less when half of what the folder was measured to give
@@ -24,6 +25,7 @@ TEXT
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 began_in=$PWD
 trace='' folder='' nvme_dir='' pfs_dir='' out_dir=$root/build/quickstart ranks=4 install=yes
+kvstream=''
 need_bytes=$((4 << 30))
 cap_mib=1856 # of each tier; with index logs two of them stay below need_bytes
 
@@ -40,6 +42,7 @@ while [ $# -gt 0 ]; do
     --out) [ $# -ge 2 ] || die "--out needs a folder"; out_dir=$(absolute "$2"); shift ;;
     --ranks) [ $# -ge 2 ] || die "--ranks needs a number"; ranks=$2; shift ;;
     --no-install) install=no ;;
+    --program) [ $# -ge 2 ] || die "--program needs a file"; kvstream=$(absolute "$2"); shift ;;
     -h | --help) usage; exit 0 ;;
     -*) die "unknown argument '$1' (see --help)" ;;
     *) [ -z "$trace" ] || die "more than one trace: '$trace' and '$1'"; trace=$(absolute "$1") ;;
@@ -48,6 +51,7 @@ while [ $# -gt 0 ]; do
 done
 case $ranks in '' | *[!0-9]* | 0) die "--ranks needs a number above 0, not '$ranks'" ;; esac
 [ -z "$trace" ] || [ -r "$trace" ] || die "cannot read the trace '$trace'"
+[ -z "$kvstream" ] || [ -x "$kvstream" ] || die "'$kvstream' is no program"
 
 made=() # removed at the end, whatever happens
 clean_up() {
@@ -123,19 +127,22 @@ if [ "$install" = yes ]; then
   "$root/launch/packages.sh" --full
 fi
 
-say "build (log: build/quickstart-build.log)"
-mkdir -p "$root/build" 2>/dev/null && [ -w "$root/build" ] ||
-  die "cannot write '$root/build'; copy the tree to a folder of your own"
-check_free "$root/build" $((1 << 30))
-build_began=$SECONDS
-if ! (cd "$root" && cmake --preset release && cmake --build build/release --target kvstream) \
-  >"$root/build/quickstart-build.log" 2>&1; then
-  tail -30 "$root/build/quickstart-build.log" >&2
-  die "the build failed; its whole log is '$root/build/quickstart-build.log'"
-fi
-kvstream=$root/build/release/launch/kvstream
-[ -x "$kvstream" ] || die "the build made no '$kvstream'"
-echo "built in $((SECONDS - build_began)) s: $("$kvstream" --version | head -1)"
+build() {
+  local build_began=$SECONDS
+  say "build (log: build/quickstart-build.log)"
+  mkdir -p "$root/build" 2>/dev/null && [ -w "$root/build" ] ||
+    die "cannot write '$root/build'; copy the tree to a folder of your own"
+  check_free "$root/build" $((1 << 30))
+  if ! (cd "$root" && cmake --preset release && cmake --build build/release --target kvstream) \
+    >"$root/build/quickstart-build.log" 2>&1; then
+    tail -30 "$root/build/quickstart-build.log" >&2
+    die "the build failed; its whole log is '$root/build/quickstart-build.log'"
+  fi
+  kvstream=$root/build/release/launch/kvstream
+  [ -x "$kvstream" ] || die "the build made no '$kvstream'"
+  echo "built in $((SECONDS - build_began)) s: $("$kvstream" --version | head -1)"
+}
+[ -n "$kvstream" ] || build
 
 say "disk"
 tier_tail_nvme='' tier_tail_pfs='' throttled=no

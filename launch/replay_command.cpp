@@ -10,6 +10,7 @@
 #include "core/keys.hpp"
 #include "core/logging.hpp"
 #include "launch/job.hpp"
+#include "launch/on_stop.hpp"
 #include "launch/run_files.hpp"
 #include "launch/signals.hpp"
 #include "replay/agreement.hpp"
@@ -243,10 +244,16 @@ int play_and_report(Bootstrap& bootstrap, Job& job, ReplayOptions options, Progr
   parts.tiers = job.tiers();
   parts.full_speed = [&job](bool lifted) { job.full_speed(lifted); };
   parts.set_speed = [&job](const std::string& tier, double factor) { job.set_speed(tier, factor); };
+  parts.open_probe = [&job](std::size_t tier) { return job.open_probe(tier); };
   parts.progress = [&bar](const std::string& what, std::uint64_t done, std::uint64_t all) {
     bar.show(what, done, all);
   };
-  auto outcome = run_replay(options, parts);
+  options.calibration.stop = parts.stop;
+  auto outcome = [&] {
+    // What is still to be written then goes at the devices' own speed: the end waits for it.
+    const OnStop unthrottled([&job] { job.full_speed(true); });
+    return run_replay(options, parts);
+  }();
   bar.wipe();
   const int code = print_outcome(outcome, group.rank(), json_path, config);
   std::fflush(stdout);

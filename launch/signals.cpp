@@ -21,6 +21,7 @@ const std::atomic<bool>& stop_flag() { return stop; }
 void catch_signals() {
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
+  std::signal(SIGUSR1, on_signal);
 }
 
 }  // namespace kvstream

@@ -51,6 +51,7 @@ struct LoadRequest {
 struct StepRequest {
   std::span<const LoadRequest> requests;
   Nanos deadline = 0;  ///< absolute, on the engine's clock; 0 = now + Settings::step_deadline_ns
+  std::uint32_t client = 0;  ///< of at most 64: their steps take turns at each source, by bytes
 };
 
 enum class BlockState : std::uint8_t { kPending, kHit, kMiss, kLate, kCancelled };

@@ -106,10 +106,18 @@ std::size_t period_end(std::span<const StepWork> steps, std::size_t first, Nanos
   return next;
 }
 
+/// The flow of a period, and what of it are keys rather than further askers.
+struct PeriodWork {
+  BoundProblem problem;
+  double key_bytes = 0;
+  std::uint64_t key_devices = 0;  ///< that could serve a key
+};
+
 /// Each key once on the devices, at its first release, from any device that any asker could use;
 /// each further asker over its own memory.
-BoundProblem problem_of(std::span<const StepWork> steps, std::span<const DeviceSpeed> devices) {
-  BoundProblem problem;
+PeriodWork work_of(std::span<const StepWork> steps, std::span<const DeviceSpeed> devices) {
+  PeriodWork work;
+  BoundProblem& problem = work.problem;
   for (const DeviceSpeed& device : devices) {
     problem.devices.push_back({device.rate_bytes_per_s, device.credit_bytes, kNoLink});
   }
@@ -120,7 +128,9 @@ BoundProblem problem_of(std::span<const StepWork> steps, std::span<const DeviceS
     double again_bytes = 0;
     for (const BlockWork& block : step.blocks) {
       const auto [at, first] = group_of_key.try_emplace(block.key64, problem.groups.size());
+      work.key_devices |= block.devices;
       if (first) {
+        work.key_bytes += block.bytes;
         problem.groups.push_back({block.devices, release_s, static_cast<double>(block.bytes)});
       } else {
         problem.groups[at->second].devices |= block.devices;
@@ -131,7 +141,7 @@ BoundProblem problem_of(std::span<const StepWork> steps, std::span<const DeviceS
       problem.groups.push_back({std::uint64_t{1} << step.memory_device, release_s, again_bytes});
     }
   }
-  return problem;
+  return work;
 }
 
 Result<std::optional<double>> joint_bound(BoundProblem& problem,
@@ -155,16 +165,18 @@ Result<BusyPeriod> make_period(std::span<const StepWork> steps, Nanos end,
   period.t_s = seconds(end - period.start);
   period.steps = static_cast<std::uint32_t>(steps.size());
 
-  BoundProblem problem = problem_of(steps, devices);
+  PeriodWork work = work_of(steps, devices);
+  BoundProblem& problem = work.problem;
   std::uint64_t used = 0;
   double bytes = 0;
   for (const BoundGroup& group : problem.groups) {
     used |= group.devices;
     bytes += group.bytes;
   }
-  double rates = 0;
   for (std::size_t d = 0; d < devices.size(); ++d) {
-    if ((used >> d & 1U) != 0) rates += devices[d].rate_bytes_per_s;
+    if ((work.key_devices >> d & 1U) != 0) {
+      period.work_rate_bytes_per_s += devices[d].rate_bytes_per_s;
+    }
   }
   Result<double> bound = least_time_s(problem);
   if (!bound) return failure(bound.error());
@@ -176,7 +188,8 @@ Result<BusyPeriod> make_period(std::span<const StepWork> steps, Nanos end,
   period.bytes = static_cast<std::uint64_t>(bytes);
   const double last_release_s = seconds(steps.back().released - period.start);
   period.last_release_share = period.t_s > 0 ? last_release_s / period.t_s : 0;
-  period.work_share = rates * period.t_s > 0 ? bytes / (rates * period.t_s) : 0;
+  const double could_bytes = period.work_rate_bytes_per_s * period.t_s;
+  period.work_share = could_bytes > 0 ? work.key_bytes / could_bytes : 0;
   period.counts = period.t_star_s >= kCountingBoundSecondsMin &&
                   period.last_release_share <= kLastReleaseShareMax;
   return period;
@@ -184,15 +197,15 @@ Result<BusyPeriod> make_period(std::span<const StepWork> steps, Nanos end,
 
 /// Running sums over the periods that do not count.
 struct Others {
-  double bytes = 0, rate_seconds = 0;
+  double bytes = 0, could_bytes = 0;
   double step_s = 0, block_read_s = 0;
   std::uint64_t steps = 0, blocks = 0;
 
   void add(const BusyPeriod& period, std::span<const StepWork> of,
            std::span<const DeviceSpeed> devices) {
-    bytes += static_cast<double>(period.bytes);
-    if (period.work_share > 0)
-      rate_seconds += static_cast<double>(period.bytes) / period.work_share;
+    const double could = period.work_rate_bytes_per_s * period.t_s;
+    bytes += period.work_share * could;
+    could_bytes += could;
     for (const StepWork& step : of) {
       step_s += seconds(step.ended - step.released);
       ++steps;
@@ -252,7 +265,7 @@ void sum_up(BoundReport& report, const Others& others) {
     report.efficiency = report.t_star_s / report.t_s;
     if (all_joint) report.efficiency_joint = report.t_star_joint_s / report.t_s;
   }
-  if (others.rate_seconds > 0) report.work_share_of_others = others.bytes / others.rate_seconds;
+  if (others.could_bytes > 0) report.work_share_of_others = others.bytes / others.could_bytes;
   if (others.steps > 0) report.others_step_s = others.step_s / static_cast<double>(others.steps);
   if (others.blocks > 0) {
     report.others_block_read_s = others.block_read_s / static_cast<double>(others.blocks);

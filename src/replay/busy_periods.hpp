@@ -32,7 +32,10 @@ struct BusyPeriod {
   std::uint32_t steps = 0;
   double last_release_share = 0;  ///< (last release - start) / t_s
   bool counts = false;            ///< T* >= 0.5 s and last_release_share <= 0.1
-  double work_share = 0;          ///< bytes / (sum of the rates of its devices x t_s)
+  /// Bytes of its keys, each once, / (sum of the rates of the devices that could serve them x t_s).
+  /// What further askers took over memory counts on neither side.
+  double work_share = 0;
+  double work_rate_bytes_per_s = 0;  ///< that sum of rates
 };
 
 /// `bound` of the JSON.

@@ -146,11 +146,13 @@ const DeviceRate* find(const std::vector<DeviceRate>& rates, const std::string& 
 
 }  // namespace
 
-bool DeviceRate::count_agrees() const {
-  if (!counted_bytes) return true;
+double DeviceRate::count_off() const {
+  if (!counted_bytes || asked_bytes == 0) return 0;
   const auto asked = static_cast<double>(asked_bytes);
-  return std::abs(static_cast<double>(*counted_bytes) - asked) <= kCountToleranceMax * asked;
+  return std::abs(static_cast<double>(*counted_bytes) - asked) / asked;
 }
+
+bool DeviceRate::count_agrees() const { return count_off() <= kCountToleranceMax; }
 
 double slope_bytes_per_s(std::span<const RateSample> samples) {
   if (samples.size() < 2) return 0;
@@ -185,6 +187,7 @@ Result<std::vector<DeviceRate>> measure_rates(std::span<const CalibrationTarget>
   // Two samples at least, however late a busy machine lets this thread run.
   std::size_t samples = 0;
   for (Nanos at = now(); (at < until || samples < 2) && !any_failed(); at = now()) {
+    if (options.stopped()) return failure(calibration_stopped());
     if (at < from) {
       sleep_ns(std::min(kSampleEvery, from - at));
       continue;
@@ -235,14 +238,15 @@ std::vector<CalibratedDevice> combine(const Calibration& before, const Calibrati
     CalibratedDevice device;
     device.device_id = rate.device_id;
     device.rate_bytes_per_s = rate.bytes_per_s;
-    device.count_agrees = rate.count_agrees();
+    device.count_off = rate.count_off();
     device.mode = rate.mode;
     if (const DeviceRate* later = find(after.alone, rate.device_id)) {
       device.rate_bytes_per_s = std::max(rate.bytes_per_s, later->bytes_per_s);
       device.drift = std::abs(later->bytes_per_s - rate.bytes_per_s) / device.rate_bytes_per_s;
       device.drifted = device.drift > kDriftMax;
-      device.count_agrees = device.count_agrees && later->count_agrees();
+      device.count_off = std::max(device.count_off, later->count_off());
     }
+    device.count_agrees = device.count_off <= kCountToleranceMax;
     for (const Calibration* calibration : {&before, &after}) {
       if (const DeviceRate* joint = find(calibration->joint, rate.device_id)) {
         device.joint_rate_bytes_per_s = std::max(device.joint_rate_bytes_per_s, joint->bytes_per_s);
@@ -251,6 +255,24 @@ std::vector<CalibratedDevice> combine(const Calibration& before, const Calibrati
     devices.push_back(std::move(device));
   }
   return devices;
+}
+
+std::vector<std::string> marks_of(std::span<const CalibratedDevice> devices) {
+  std::vector<std::string> marks;
+  for (const CalibratedDevice& device : devices) {
+    if (device.drifted) {
+      marks.push_back(fmt::format(
+          "device {}: its own speed moved by {:.1f} % between before and after (5 % is allowed)",
+          device.device_id, 100 * device.drift));
+    }
+    if (!device.count_agrees) {
+      marks.push_back(fmt::format(
+          "device {}: its own count of bytes read is {:.1f} % off what was asked of it (2 % is "
+          "allowed); somebody else reads it too, or its rate was not measured on it",
+          device.device_id, 100 * device.count_off));
+    }
+  }
+  return marks;
 }
 
 nlohmann::json to_json(const Calibration& calibration) {
@@ -269,6 +291,7 @@ nlohmann::json to_json(std::span<const CalibratedDevice> devices, double rate_sc
                               {"drift", device.drift},
                               {"drifted", device.drifted},
                               {"count_agrees", device.count_agrees},
+                              {"count_off", device.count_off},
                               {"mode", device.mode}};
   }
   return json;

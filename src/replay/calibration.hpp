@@ -1,8 +1,10 @@
 // How fast the devices of a run really are, by raw reads that know nothing of our dispatcher.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
@@ -50,7 +52,12 @@ struct CalibrationOptions {
   std::uint32_t threads = 8;  ///< a device; each has one read in flight
   Nanos discard_ns = kSecond / 2;
   Nanos measure_ns = 2 * kSecond;
+  const std::atomic<bool>* stop = nullptr;  ///< ends it with kClosed
+
+  bool stopped() const { return stop != nullptr && stop->load(); }
 };
+/// What a measurement that was stopped returns.
+inline Status calibration_stopped() { return {Code::kClosed, "interrupted while calibrating"}; }
 
 /// What was seen of one device.
 struct DeviceRate {
@@ -59,8 +66,10 @@ struct DeviceRate {
   std::uint64_t asked_bytes = 0;               ///< the discarded part included
   std::optional<std::uint64_t> counted_bytes;  ///< by the device itself; none: unavailable
   std::string mode;
-  /// counted within 2 % of asked; true when unavailable.
-  bool count_agrees() const;
+  std::string why_not{};  ///< of a probe that could not measure; the rate is 0 then
+  /// |counted - asked| / asked; 0 when unavailable.
+  double count_off() const;
+  bool count_agrees() const;  ///< within 2 %
 };
 
 /// How much had moved at a time.
@@ -90,6 +99,17 @@ Result<DeviceRate> measure_tier_rate(Tier& tier, std::span<const TierSlot> slots
 /// Not ok when `measured` is off the configured rate by more than 2 %.
 Status check_throttled_rate(const DeviceRate& measured, std::uint64_t configured_bytes_per_s);
 
+/// A throttled tier opened once more: the same kind on the same disk behind the same limiter, over
+/// blocks of its own, since the engine owns the tiers of the run.
+struct RateProbe {
+  std::shared_ptr<void> place;  ///< of its blocks; gone after the tier
+  std::unique_ptr<Tier> tier;
+  std::vector<TierSlot> slots;
+  std::uint32_t in_flight = 1;
+};
+/// Opens the probe of one of this rank's tiers, by index.
+using OpenProbe = std::function<Result<RateProbe>(std::size_t tier)>;
+
 /// Before and after a run, alone and all devices at once.
 struct Calibration {
   std::vector<DeviceRate> alone, joint;
@@ -101,10 +121,14 @@ struct CalibratedDevice {
   double drift = 0;                   ///< |after - before| / the higher one
   bool drifted = false;               ///< > 5 %: marks the run
   bool count_agrees = true;
+  double count_off = 0;  ///< the greater of before and after
   std::string mode;
 };
 /// Matches devices by id; those of `before` that `after` lacks keep their rate.
 std::vector<CalibratedDevice> combine(const Calibration& before, const Calibration& after);
+
+/// A line for each device that drifted or whose own count disagrees.
+std::vector<std::string> marks_of(std::span<const CalibratedDevice> devices);
 
 inline constexpr double kDriftMax = 0.05;
 inline constexpr double kCountToleranceMax = 0.02;

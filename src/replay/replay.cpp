@@ -71,7 +71,8 @@ class Replay {
     SideInput input;
   };
   std::vector<OneInput> inputs_;
-  bool interrupted_ = false;
+  bool any_played_ = false;
+  bool interrupted_ = false;  ///< by a signal; what was played before is reported
 };
 
 Status Replay::prepare() {
@@ -203,17 +204,19 @@ Result<ReplayOutcome> Replay::run() {
       auto played = play_side(options_.sides[i], pair);
       // Merging is rank 0's alone: its errors end all.
       Status status = agree(group_, played ? Status::ok() : played.error(), kSetup_ns);
+      if (status.code() == Code::kClosed && any_played_) interrupted_ = true;
+      if (interrupted_) break;
       if (!status.is_ok()) return failure(status);
+      any_played_ = true;
       interrupted_ = interrupted_ || played->interrupted;
       if (group_.rank() == 0) inputs_.push_back({i, pair, std::move(played->input)});
       if (interrupted_) break;
     }
   }
   if (!interrupted_) {
-    if (Status status = devices_.measure(group_, options_.calibrate, options_.calibration);
-        !status.is_ok()) {
-      return failure(status);
-    }
+    Status status = devices_.measure(group_, options_.calibrate, options_.calibration);
+    interrupted_ = status.code() == Code::kClosed;
+    if (!status.is_ok() && !interrupted_) return failure(status);
   }
   Status status = agree(group_, merge(), kSetup_ns);
   if (!status.is_ok()) return failure(status);
@@ -295,6 +298,7 @@ ReplayOutcome Replay::conclude() {
   judge(outcome);
   const double rate_scale = options_.loop.time_scale / options_.loop.shape.bytes_scale;
   const json calibration = devices_.to_json(rate_scale);
+  const auto marks = devices_.marks();
   std::vector<Comparison> comparisons;
   if (!interrupted_) comparisons = compare_sides(played_, context());
   json runs = json::array();
@@ -304,6 +308,7 @@ ReplayOutcome Replay::conclude() {
       runs.back()["prefill"] = start_->report();
       runs.back()["calibration"] = calibration;
       runs.back()["drifted"] = devices_.drifted();
+      runs.back()["marks"] = marks;
     }
   }
   if (restores(options_)) {
@@ -326,16 +331,15 @@ ReplayOutcome Replay::conclude() {
                         format_size(start_->report().at("bytes").get<std::uint64_t>()))
           : "as it was found (cold, if the directories were new)";
   outcome.table = format_table(head, played_, comparisons);
-  if (devices_.drifted()) {
-    outcome.table += "\nA device's own speed moved by more than 5 % between before and after.\n";
-  }
+  for (const auto& mark : marks) outcome.table += "\nmarked: " + mark + "\n";
   return outcome;
 }
 
 }  // namespace
 
 Result<ReplayOutcome> run_replay(const ReplayOptions& options, const ReplayParts& parts) {
-  auto devices = RunDevices::open(*parts.group, parts.tiers, options.copy_threads);
+  auto devices =
+      RunDevices::open(*parts.group, parts.tiers, options.copy_threads, parts.open_probe);
   if (Status status = agree(*parts.group, devices ? Status::ok() : devices.error());
       !status.is_ok()) {
     return failure(status);

@@ -60,6 +60,7 @@ struct ReplayParts {
   std::vector<ReplayTier> tiers;         ///< in the engine's order
   std::function<void(bool)> full_speed;  ///< lifts every throttle, and puts it back
   SetSpeed set_speed;                    ///< of one throttle
+  OpenProbe open_probe;                  ///< of a throttled tier; empty: none is checked
   std::function<void(const std::string& what, std::uint64_t done, std::uint64_t all)> progress;
 };
 

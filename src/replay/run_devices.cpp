@@ -1,29 +1,22 @@
 #include "replay/run_devices.hpp"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "replay/agreement.hpp"
 #include "replay/kernel_throttle.hpp"
 
 namespace kvstream {
 namespace {
 
-constexpr std::uint64_t kScratchBytes = 192U << 20U;
-constexpr std::uint32_t kScratchExtentBytes = 1U << 20U;
-constexpr std::uint64_t kCopyBytes = 64U << 20U;
 constexpr Nanos kGather_ns = 300 * kSecond;
-constexpr std::size_t kAll = SIZE_MAX;
 const std::string kMemoryPrefix = "memory@";
-
-bool is_memory(const std::string& id) { return id.starts_with(kMemoryPrefix); }
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -58,20 +51,12 @@ bool kernel_throttled(const ReplayTier& tier) {
          kernel_read_limit(tier.spec.path).has_value();
 }
 
-/// Removes the scratch file at the end of the measurement.
-struct ScratchFile {
-  std::string path;
-  ~ScratchFile() {
-    std::error_code ignored;
-    std::filesystem::remove(path, ignored);
-  }
-};
-
 }  // namespace
 
 Result<RunDevices> RunDevices::open(Group& group, const std::vector<ReplayTier>& tiers,
-                                    std::uint32_t copy_threads) {
+                                    std::uint32_t copy_threads, OpenProbe open_probe) {
   RunDevices devices;
+  devices.open_probe_ = std::move(open_probe);
   devices.rank_ = group.rank();
   const std::string memory = kMemoryPrefix + host_name();
   nlohmann::json mine = nlohmann::json::array();
@@ -95,7 +80,8 @@ Result<RunDevices> RunDevices::open(Group& group, const std::vector<ReplayTier>&
       if (id == memory && &one == &theirs.back()) ++ranks_here;
       const auto same = [&](const Known& device) { return device.id == id; };
       if (std::any_of(devices.known_.begin(), devices.known_.end(), same)) continue;
-      devices.known_.push_back({id, "", rank, one.value("rate", 0.0), one.value("credit", 0.0),
+      devices.known_.push_back({id, "", 0, rank, id.starts_with(kMemoryPrefix),
+                                one.value("rate", 0.0), one.value("credit", 0.0),
                                 one.value("slices", false)});
     }
   }
@@ -106,7 +92,9 @@ Result<RunDevices> RunDevices::open(Group& group, const std::vector<ReplayTier>&
   };
   for (std::size_t i = 0; i < tiers.size(); ++i) {
     devices.device_of_tier_.push_back(index_of(ids[i]));
-    devices.known_[devices.device_of_tier_.back()].path = tiers[i].spec.path;
+    Known& device = devices.known_[devices.device_of_tier_.back()];
+    device.path = tiers[i].spec.path;
+    device.tier = i;
   }
   devices.memory_device_ = index_of(memory);
   devices.copies_at_once_ = std::max(
@@ -114,101 +102,37 @@ Result<RunDevices> RunDevices::open(Group& group, const std::vector<ReplayTier>&
   return devices;
 }
 
-Result<std::vector<DeviceRate>> RunDevices::measure_mine(const CalibrationOptions& options,
-                                                         std::size_t only) {
-  std::vector<CalibrationTarget> targets;
-  std::vector<ScratchFile> files;
-  files.reserve(known_.size());
-  std::vector<DeviceRate> rates;
-  for (std::size_t i = 0; i < known_.size(); ++i) {
-    const Known& device = known_[i];
-    if (device.owner != rank_ || device.configured_rate > 0 || (only != kAll && only != i))
-      continue;
-    if (device.path.empty()) {
-      // Copies are made by several threads; the bound must not be below what they reach together.
-      if (only == kAll) continue;
-      DeviceRate rate;
-      rate.device_id = device.id;
-      rate.bytes_per_s = measure_copy_rate(kCopyBytes, options.measure_ns / 4) * copies_at_once_;
-      rate.mode = "memcpy";
-      rates.push_back(rate);
-      continue;
-    }
-    files.push_back(
-        {device.path + "/.calibration-" + std::to_string(rank_) + "-" + std::to_string(i)});
-    auto target = scratch_target(device.id, files.back().path, kScratchBytes, kScratchExtentBytes);
-    if (!target) return failure(target.error());
-    targets.push_back(std::move(*target));
-  }
-  if (targets.empty()) return rates;
-  auto measured = measure_rates(targets, options);
-  if (!measured) return failure(measured.error());
-  rates.insert(rates.end(), measured->begin(), measured->end());
-  return rates;
-}
-
-Status RunDevices::measure_into(Group& group, Calibrate calibrate,
-                                const CalibrationOptions& options, Calibration& into) {
-  const auto share = [&](Result<std::vector<DeviceRate>> mine, std::vector<DeviceRate>& all) {
-    Status status = agree(group, mine ? Status::ok() : mine.error(), kGather_ns);
-    if (!status.is_ok()) return status;
-    nlohmann::json text = nlohmann::json::array();
-    for (const auto& rate : *mine) {
-      text.push_back({rate.device_id, rate.bytes_per_s, rate.asked_bytes,
-                      rate.counted_bytes ? nlohmann::json(*rate.counted_bytes) : nlohmann::json(),
-                      rate.mode});
-    }
-    auto gathered = group.all_gather(text.dump(), kGather_ns);
-    if (!gathered) return gathered.error();
-    for (const auto& bytes : gathered->bytes) {
-      const auto theirs = nlohmann::json::parse(bytes, nullptr, false);
-      if (!theirs.is_array()) continue;
-      for (const auto& one : theirs) {
-        DeviceRate rate{one[0], one[1], one[2], {}, one[4]};
-        if (one[3].is_number()) rate.counted_bytes = one[3].get<std::uint64_t>();
-        all.push_back(std::move(rate));
-      }
-    }
-    return Status::ok();
-  };
-  std::size_t unthrottled = 0;
-  for (std::size_t i = 0; i < known_.size(); ++i) {
-    if (known_[i].configured_rate > 0) continue;
-    if (calibrate == Calibrate::kOff && !is_memory(known_[i].id)) continue;
-    ++unthrottled;
-    if (Status status = share(measure_mine(options, i), into.alone); !status.is_ok()) return status;
-  }
-  // Memory is read by the copies of every other read: there is no joint figure of its own.
-  return unthrottled > 2 && calibrate == Calibrate::kOn
-             ? share(measure_mine(options, kAll), into.joint)
-             : Status::ok();
-}
-
-Status RunDevices::measure(Group& group, Calibrate calibrate, const CalibrationOptions& options) {
-  if (calibrate == Calibrate::kOff && measured_before_) return Status::ok();
-  Calibration& into = measured_before_ ? after_ : before_;
-  into = {};
-  Status status = measure_into(group, calibrate, options, into);
-  measured_before_ = true;
-  return status;
-}
-
 std::vector<DeviceSpeed> RunDevices::speeds() const {
   const auto combined = combine(before_, after_);
   std::vector<DeviceSpeed> speeds;
   for (const auto& device : known_) {
-    DeviceSpeed speed{device.id, device.configured_rate, 0, device.credit_bytes};
+    DeviceSpeed speed{device.id, device.configured_rate, joint_rate_of(device),
+                      device.credit_bytes};
     for (const auto& one : combined) {
       if (one.device_id != device.id) continue;
       speed.rate_bytes_per_s = one.rate_bytes_per_s;
-      speed.joint_rate_bytes_per_s = one.joint_rate_bytes_per_s;
       if (device.kernel_throttled) {
         speed.credit_bytes = one.rate_bytes_per_s * static_cast<double>(kKernelSliceNs) * 1e-9;
       }
     }
+    // Memory is read by the copies of every other read: it has no joint figure of its own.
+    if (device.memory) speed.joint_rate_bytes_per_s = speed.rate_bytes_per_s;
+    if (device.configured_rate > 0) {
+      speed.joint_rate_bytes_per_s = std::min(speed.joint_rate_bytes_per_s, device.configured_rate);
+    }
     speeds.push_back(speed);
   }
   return speeds;
+}
+
+double RunDevices::joint_rate_of(const Known& device) const {
+  double rate = 0;
+  for (const Calibration* calibration : {&before_, &after_}) {
+    for (const DeviceRate& joint : calibration->joint) {
+      if (joint.device_id == device.id) rate = std::max(rate, joint.bytes_per_s);
+    }
+  }
+  return rate;
 }
 
 bool RunDevices::all_known() const {
@@ -221,18 +145,58 @@ bool RunDevices::all_known() const {
 bool RunDevices::drifted() const {
   const auto combined = combine(before_, after_);
   return std::any_of(combined.begin(), combined.end(), [](const CalibratedDevice& device) {
-    return device.drifted && !is_memory(device.device_id);
+    return device.drifted && !device.device_id.starts_with(kMemoryPrefix);
   });
+}
+
+const DeviceRate* RunDevices::check_of(const Known& device) const {
+  const auto at = std::find_if(throttled_.begin(), throttled_.end(),
+                               [&](const DeviceRate& rate) { return rate.device_id == device.id; });
+  return at == throttled_.end() ? nullptr : &*at;
+}
+
+std::vector<std::string> RunDevices::marks() const {
+  auto drives = combine(before_, after_);
+  std::erase_if(drives, [](const CalibratedDevice& device) {
+    return device.device_id.starts_with(kMemoryPrefix);
+  });
+  std::vector<std::string> marks = marks_of(drives);
+  for (const auto& device : known_) {
+    const DeviceRate* check = check_of(device);
+    if (check == nullptr) continue;
+    if (!check->why_not.empty()) {
+      marks.push_back(fmt::format("device {}: its throttled rate could not be checked: {}",
+                                  device.id, check->why_not));
+      continue;
+    }
+    const Status status =
+        check_throttled_rate(*check, static_cast<std::uint64_t>(device.configured_rate));
+    if (!status.is_ok()) marks.push_back(status.message());
+  }
+  return marks;
+}
+
+nlohmann::json RunDevices::throttled_json(const Known& device, double rate_scale) const {
+  nlohmann::json json = {{"device", device.id},
+                         {"throttled", true},
+                         {"rate_bytes_per_s", device.configured_rate},
+                         {"represented_bytes_per_s", device.configured_rate * rate_scale},
+                         {"measured_bytes_per_s", nullptr},
+                         {"joint_bytes_per_s", nullptr},
+                         {"agrees", nullptr}};
+  if (const double joint = joint_rate_of(device); joint > 0) json["joint_bytes_per_s"] = joint;
+  const DeviceRate* check = check_of(device);
+  if (check == nullptr || !check->why_not.empty()) return json;
+  json["measured_bytes_per_s"] = check->bytes_per_s;
+  json["agrees"] =
+      check_throttled_rate(*check, static_cast<std::uint64_t>(device.configured_rate)).is_ok();
+  return json;
 }
 
 nlohmann::json RunDevices::to_json(double rate_scale) const {
   nlohmann::json devices = nlohmann::json::array();
   for (const auto& device : known_) {
-    if (device.configured_rate <= 0) continue;
-    devices.push_back({{"device", device.id},
-                       {"throttled", true},
-                       {"rate_bytes_per_s", device.configured_rate},
-                       {"represented_bytes_per_s", device.configured_rate * rate_scale}});
+    if (device.configured_rate > 0) devices.push_back(throttled_json(device, rate_scale));
   }
   return {
       {"throttled", devices},

@@ -130,7 +130,7 @@ Result<DeviceRate> measure_tier_rate(Tier& tier, std::span<const TierSlot> slots
   Nanos next_sample = from;
   Status status;
   for (Nanos now = start; now < until && status.is_ok(); now = SteadyClock::instance().now()) {
-    status = reader.collect();
+    status = options.stopped() ? calibration_stopped() : reader.collect();
     reader.submit();
     if (now >= next_sample) {
       samples.push_back({static_cast<double>(now) * 1e-9, static_cast<double>(reader.bytes())});

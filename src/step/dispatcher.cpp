@@ -11,7 +11,11 @@ namespace kvstream {
 
 StepDispatcher::Impl::Impl(Options options, std::vector<Source> sources, BufferPool& slabs,
                            Placer& placer, DispatcherHost& host)
-    : options_(options), slabs_(slabs), placer_(placer), host_(host) {
+    : options_(options),
+      slabs_(slabs),
+      placer_(placer),
+      host_(host),
+      turns_(std::min(sources.size(), kSourcesMax)) {
   options_.steps_max = std::max<std::uint32_t>(options_.steps_max, 1);
   steps_.resize(options_.steps_max);
   for (std::uint32_t slot = options_.steps_max; slot > 0; --slot) free_slots_.push_back(slot - 1);
@@ -68,6 +72,7 @@ Result<StepId> StepDispatcher::Impl::begin(StepPlan plan, std::shared_ptr<StepSi
   step.plan = std::move(plan);
   step.sink = std::move(sink);
   step.submitted = now;
+  step.seat = turns_.enter(step.plan.client);
   step.left = static_cast<std::uint32_t>(step.plan.blocks.size());
   step.directs = step.admitted = step.admitted_left = 0;
   step.tried = 0;

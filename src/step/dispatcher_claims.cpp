@@ -75,18 +75,24 @@ Nanos StepDispatcher::Impl::claims(Nanos now) {
   return std::min(wake, next_overdue_);
 }
 
-// Least left first, aged by the time of submission; steps where this turn found nothing are out.
+// The client whose turn it is; of its steps least left first, aged by the time of submission. Steps
+// where this turn found nothing are out.
 StepState* StepDispatcher::Impl::next_step(SourceId source) {
   StepState* best = nullptr;
   double least = 0;
+  std::uint64_t turn = 0;
+  const bool contested = turns_.contested();
   for (const std::uint32_t slot : active_) {
     StepState& step = steps_[slot];
     if (step.tried == tried_ || step.board.unread_for(source) == 0) continue;
     if (best != nullptr || active_.size() > 1) {
+      const std::uint64_t tag = contested ? turns_.tag(step.seat, source) : 0;
+      if (best != nullptr && tag > turn) continue;
       const double score =
           step.board.remaining_ns(states_) + options_.ageing * static_cast<double>(step.submitted);
-      if (best != nullptr && score >= least) continue;
+      if (best != nullptr && tag == turn && score >= least) continue;
       least = score;
+      turn = tag;
     }
     best = &step;
   }
@@ -212,6 +218,7 @@ StepDispatcher::Impl::Issued StepDispatcher::Impl::issue(StepState& step, std::u
     }
     count_slab(s, 1);
   }
+  if (!hedge && turns_.contested()) turns_.charge(step.seat, s, planned.size_bytes);
   const std::uint32_t index = table_.add_read(state.entry);
   Read& read = table_.read(index);
   read.sequence = ++sequence_;

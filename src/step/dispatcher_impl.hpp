@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "step/client_turns.hpp"
 #include "step/dispatcher.hpp"
 #include "step/read_table.hpp"
 #include "step/step_state.hpp"
@@ -128,6 +129,7 @@ struct StepDispatcher::Impl {
   SourceMask slabless_ = 0;  ///< live sources that need slabs and hold none
   SourceMask batched_ = 0;   ///< with reads that the tier has not taken
   SourceStates states_;
+  ClientTurns turns_;
   std::array<std::uint32_t, kSourcesMax> unread_of_{};
 
   std::vector<StepState> steps_;

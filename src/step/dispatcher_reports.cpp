@@ -205,6 +205,7 @@ void StepDispatcher::Impl::settle(Nanos now) {
     admit(step, now);
     if (step.left == 0 && !step.ended) {
       step.ended = true;
+      turns_.leave(step.seat);
       active_.erase(std::find(active_.begin(), active_.end(), slot));
       if (options_.record && records_.size() < kRecordsMax) {
         step.record.ended_at = now;

@@ -134,6 +134,7 @@ Result<StepPlan> plan_step(const StepRequest& request, ReplicaFinder& finder) {
     return failure(std::move(status));
   StepPlan plan;
   plan.deadline = request.deadline > 0 ? request.deadline : kNever;
+  plan.client = request.client;
   plan.blocks.reserve(keys.size());
   plan.requests.reserve(request.requests.size());
   std::vector<Wanted> wanted;

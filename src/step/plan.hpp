@@ -54,8 +54,9 @@ struct StepPlan {
   std::vector<Request> requests;
   Gate gate = Gate::kNone;
   Nanos deadline = kNever;
-  bool adaptive = true;     ///< completion: tail rule and hedges apply
-  bool round_open = false;  ///< a directory round may still add sources
+  std::uint32_t client = 0;  ///< whose turn its claims use up
+  bool adaptive = true;      ///< completion: tail rule and hedges apply
+  bool round_open = false;   ///< a directory round may still add sources
 };
 
 /// What the pure functions may know of a source.

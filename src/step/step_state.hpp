@@ -42,6 +42,7 @@ struct StepState {
   ClaimBoard board;
   std::shared_ptr<StepSink> sink;
   Nanos submitted = 0;
+  std::uint32_t seat = 0;      ///< of its client in ClientTurns
   std::uint32_t left = 0;      ///< blocks that have not ended
   std::uint32_t directs = 0;   ///< direct reads out
   std::uint32_t admitted = 0;  ///< blocks before this one have passed the gate

@@ -302,7 +302,7 @@ TEST_F(ReplayEndToEnd, BenchStepComparesPoliciesAgainstTheBound) {
        "--log",       "warn",
        "--pool",      "32MiB",
        "--block",     "256KiB",
-       "--step",      "64MB",
+       "--step",      "80MB",
        "--policy",    "serial,completion",
        "--pairs",     "2",
        "--json",      path("step.json"),
@@ -312,14 +312,37 @@ TEST_F(ReplayEndToEnd, BenchStepComparesPoliciesAgainstTheBound) {
   const json report = read_json(path("step.json"));
   for (const auto& one : report.at("runs")) {
     EXPECT_EQ(one.at("checks").at("wrong_bytes"), 0);
-    EXPECT_EQ(one.at("blocks").at("hits"), 244);
+    EXPECT_EQ(one.at("blocks").at("hits"), 305);
     EXPECT_EQ(one.at("bytes").at("written").at("nvme"), 0);
+    // Each limiter was held to its rate, alone and with the other, and nothing of it is left.
+    EXPECT_TRUE(one.at("marks").empty()) << one.at("marks");
+    for (const auto& device : one.at("calibration").at("throttled")) {
+      EXPECT_EQ(device.at("agrees"), true) << device;
+      EXPECT_GT(device.at("joint_bytes_per_s"), 0) << device;
+    }
+    EXPECT_GT(one.at("bound").at("t_star_joint_s"), 0.5);
+  }
+  for (const auto& tier : {"nvme", "pfs"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(path(tier))) {
+      EXPECT_EQ(entry.path().string().find("calibration"), std::string::npos) << entry.path();
+    }
   }
   for (const auto& line : report.at("comparisons")) {
     if (line.at("measure") != "step_read_s.mean") continue;
     EXPECT_DOUBLE_EQ(line.at("ceiling"), 1.5);
     EXPECT_GT(line.at("ratio"), 1.0);
   }
+}
+
+TEST_F(ReplayEndToEnd, AThrottleAboveWhatIsBelowItMarksTheRun) {
+  const Ran ran = run_kvstream({"replay", write_trace(4), "--bootstrap", "solo", "--log", "warn",
+                                "--tier", "nvme=nvme:" + path("nvme") + ",cap=64MiB,read=900GB/s",
+                                "--json", path("run.json")});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_NE(ran.out.find("marked: device nvme"), std::string::npos) << ran.out;
+  const json report = read_json(path("run.json"));
+  ASSERT_EQ(report.at("marks").size(), 1U) << report.at("marks");
+  EXPECT_EQ(report.at("calibration").at("throttled").at(0).at("agrees"), false);
 }
 
 TEST_F(ReplayEndToEnd, TheVersionSaysWhatTheBuildCanDo) {

@@ -2,7 +2,9 @@
 // blocks, one line for bad input.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "e2e/program.hpp"
@@ -90,6 +92,61 @@ TEST_P(ReplayOnRanks, BadInputIsSaidOnceAndAllRanksEnd) {
     ++said;
   }
   EXPECT_EQ(said, 1U) << ran.err;
+}
+
+/// Whether some process of this machine has the word in its command line.
+bool somebody_runs(const std::string& word) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+    std::ifstream in(entry.path() / "cmdline");
+    const std::string line{std::istreambuf_iterator<char>(in), {}};
+    if (line.find(word) != std::string::npos) return true;
+  }
+  return false;
+}
+
+TEST_P(ReplayOnRanks, AnInterruptLeavesAWholeReportAndNoProcess) {
+  RunOptions options{40, " of ", {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"}};
+  // The tiers are slow: what waits to be written when the signal comes would take a minute.
+  const Ran ran = run_program(KVSTREAM_MPIRUN,
+                              {"-n",
+                               std::to_string(GetParam()),
+                               "--oversubscribe",
+                               KVSTREAM_PROGRAM,
+                               "replay",
+                               "--documents",
+                               "20",
+                               "--requests",
+                               "4000",
+                               "--batch",
+                               "1",
+                               "--prefill-tokens-per-s",
+                               "50000",
+                               "--calibrate",
+                               "off",
+                               "--log",
+                               "off",
+                               "--progress",
+                               "always",
+                               "--json",
+                               path("run.json"),
+                               "--tier",
+                               "nvme=nvme:" + path("nvme") + ",cap=128MiB,write=1MB/s",
+                               "--tier",
+                               "pfs=pfs:" + path("pfs") + ",cap=128MiB,write=1MB/s"},
+                              options);
+  EXPECT_EQ(ran.code, 130);
+  std::ifstream in(path("run.json"));
+  const json report = json::parse(in, nullptr, false);
+  ASSERT_TRUE(report.is_object()) << "no whole report";
+  EXPECT_EQ(report.at("interrupted"), true);
+  EXPECT_GT(report.at("requests"), 0);
+  EXPECT_LT(report.at("requests"), 4000);
+  EXPECT_EQ(report.at("ranks"), GetParam());
+  EXPECT_EQ(report.at("checks").at("wrong_bytes"), 0);
+  EXPECT_EQ(report.at("checks").at("accounts_closed"), true)
+      << report.at("checks").at("account_that_is_open");
+  EXPECT_FALSE(somebody_runs(path("run.json")));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ReplayOnRanks, testing::Values(1, 2, 4));

@@ -57,6 +57,7 @@ void run_shared_keys(std::uint64_t seed, bool forever, JoinTally& tally) {
   std::set<std::uint64_t> seen;
   for (Planned& planned : steps) {
     planned.at = static_cast<Nanos>(real(0, 0.2) * kSecond);
+    planned.wish.client = static_cast<std::uint32_t>((&planned - steps.data()) % 3);
     planned.wish.deadline = forever ? 30 * kSecond : kNever;
     for (std::uint64_t b = 0; b < masks.size(); ++b)
       if (whole(0, 3) > 0) planned.keys.push_back(b);

@@ -128,6 +128,26 @@ TEST(BusyPeriods, AKeyThatTwoStepsWantCountsOnceOnTheDevices) {
   EXPECT_EQ(report.periods[0].bytes, 3000ull * kMegabyte);
 }
 
+TEST(BusyPeriods, WorkShareLeavesOutTheMemoryThatFurtherAskersUse) {
+  RankSteps first = rank_of(0, {step(0, 0.5, 1, 300, 3)});
+  RankSteps second = rank_of(1, {step(0, 0.5, 1, 300, 3)});
+  std::vector<DeviceSpeed> devices = nvme_and_pfs();
+  devices.push_back({"memory:node0", 20e9, 0, 0});
+  first.memory_device = second.memory_device = 2;
+  const BoundReport report = find(devices, {first, second});
+  EXPECT_FALSE(report.periods.at(0).counts);
+  EXPECT_NEAR(report.periods[0].work_share, 300.0 / (750 * 0.5), 1e-9);
+  EXPECT_NEAR(report.work_share_of_others.value_or(0), 300.0 / (750 * 0.5), 1e-9);
+}
+
+TEST(BusyPeriods, WorkShareTakesTheDevicesThatCouldServeThePeriodAlone) {
+  const BoundReport report =
+      find(nvme_and_pfs(), {rank_of(0, {step(0, 0.5, 1, 100, 1), step(1, 1.5, 500, 50, 2)})});
+  ASSERT_EQ(report.periods.size(), 2u);
+  EXPECT_NEAR(report.periods[0].work_share, 100.0 / (500 * 0.5), 1e-9);
+  EXPECT_NEAR(report.work_share_of_others.value_or(0), 150.0 / (500 * 0.5 + 250 * 0.5), 1e-9);
+}
+
 TEST(BusyPeriods, AKeyCountsAgainInTheNextPeriod) {
   const BoundReport report =
       find(nvme_and_pfs(), {rank_of(0, {step(0, 2, 1, 1500, 3), step(3, 5, 1, 1500, 3)})});

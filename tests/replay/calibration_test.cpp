@@ -173,6 +173,19 @@ TEST(Calibration, TheHigherOfBeforeAndAfterCountsAndDriftMarksTheRun) {
   EXPECT_TRUE(combine(before, after)[0].drifted);
 }
 
+TEST(Calibration, ADeviceWhoseOwnCountIsOffMarksTheRunAndSaysByHowMuch) {
+  Calibration before, after;
+  before.alone = {{"a", 100, 1000, 1020, ""}, {"b", 200, 1000, {}, ""}};
+  EXPECT_TRUE(marks_of(combine(before, after)).empty());
+  after.alone = {{"a", 100, 1000, 1070, ""}};
+  const auto marks = marks_of(combine(before, after));
+  ASSERT_EQ(marks.size(), 1u);
+  EXPECT_NE(marks[0].find("device a"), std::string::npos) << marks[0];
+  EXPECT_NE(marks[0].find("7.0 %"), std::string::npos) << marks[0];
+  after.alone[0].bytes_per_s = 50;
+  EXPECT_EQ(marks_of(combine(before, after)).size(), 2u) << "drift is a mark of its own";
+}
+
 TEST(Calibration, HostMemoryHasACopyRate) {
   EXPECT_GT(measure_copy_rate(1U << 20U, kMillisecond), 1e6);
 }

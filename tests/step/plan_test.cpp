@@ -77,6 +77,16 @@ TEST(Plan, CutsEachRequestAtItsFirstHole) {
   EXPECT_EQ(table.asked[key_of(3)], 1) << "a key is looked up once";
 }
 
+TEST(Plan, NamesTheClientThatAsked) {
+  Table table;
+  table.add(1, {0});
+  Request request(Numbers{{1}});
+  request.step.client = 7;
+  const auto plan = plan_step(request.step, table);
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(plan->client, 7U);
+}
+
 TEST(Plan, SaysThatALeasedBlockWasLost) {
   Table table;
   Request request(Numbers{{9}});

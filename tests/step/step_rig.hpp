@@ -84,6 +84,7 @@ struct Wish {
   std::map<std::uint64_t, SourceMask> sources;  ///< claimable now
   std::map<std::uint64_t, SourceMask> spares;
   Nanos deadline = kNever;
+  std::uint32_t client = 0;
   bool round_open = false;
   bool adaptive = true;
   Gate gate = Gate::kNone;
@@ -206,6 +207,7 @@ inline void RigStep::on_drained(Nanos now) {
 inline StepPlan Rig::plan_of(const Wish& wish, RigStep& step) {
   StepPlan plan;
   plan.deadline = wish.deadline;
+  plan.client = wish.client;
   plan.round_open = wish.round_open;
   plan.adaptive = wish.adaptive;
   plan.gate = wish.gate;

@@ -210,6 +210,18 @@ TEST(ThrottledTier, LatencyIsAddedToEachOperationAndCostsNoRate) {
   EXPECT_NEAR(measured / (60.0 * kBlockBytes / 0.032), 1.0, 0.02);
 }
 
+TEST(ThrottledTier, BypassFreesWhatIsHeldBack) {
+  FakeClock clock;
+  clock.set(kSecond);
+  const auto control = control_of("", {1'000'000, 1'000'000, kMillisecond});
+  Subject subject(control, clock);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(subject.write());
+  EXPECT_EQ(subject.poll(), 0U);
+  control->bypass(Bypass::kOn);
+  EXPECT_LE(subject.tier.next_event(), clock.now());
+  EXPECT_EQ(subject.poll(), 3U);
+}
+
 TEST(ThrottledTier, BypassCostsNoTimeAndLeavesNoDebt) {
   FakeClock clock;
   clock.set(kSecond);
