@@ -225,6 +225,21 @@ Result<VirtualOptions> virtual_options_of(const ServingConfig& config, const Ser
   return options;
 }
 
+Status take_nominal_rates(const ServingConfig& config, std::vector<TierSpec>& tiers) {
+  if (config.fit.empty()) return Status::ok();
+  const auto fit = read_fit(config.fit);
+  if (!fit) return fit.error();
+  for (TierSpec& spec : tiers) {
+    const auto found = fit->tiers.find(spec.name);
+    if (found == fit->tiers.end() || spec.nominal_read_bytes_per_s != 0 ||
+        spec.throttle.read_bytes_per_s != 0) {
+      continue;
+    }
+    spec.nominal_read_bytes_per_s = static_cast<std::uint64_t>(found->second.read_bytes_per_s);
+  }
+  return Status::ok();
+}
+
 std::uint64_t virtual_pool_bytes(const EngineConfig& engine) {
   return kPoolBlocks * engine.settings.block_bytes_max;
 }

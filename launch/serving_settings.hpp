@@ -52,6 +52,9 @@ ServingOptions serving_options_of(const ServingConfig& config, const ServingMode
 /// A shard's part of each block.
 BlockShape shard_shape(BlockShape shape, std::uint32_t shards);
 
+/// Puts the fit file's read rates, if there is one, where a tier names none itself.
+Status take_nominal_rates(const ServingConfig& config, std::vector<TierSpec>& tiers);
+
 /// For a pool that nobody asked for: it takes no memory in virtual time.
 std::uint64_t virtual_pool_bytes(const EngineConfig& engine);
 

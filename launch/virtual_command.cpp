@@ -57,6 +57,10 @@ Result<VirtualReplay> ReplayCommand::prepare_virtual_replay() {
         "load: arrivals are drawn at the rate that is found; add --arrivals gamma --cv 4, "
         "or poisson");
   }
+  // The policies' nominal rates, and which tier is the rival's, come from what was measured.
+  if (Status status = take_nominal_rates(serving_, config_.tiers); !status.is_ok()) {
+    return failure(status);
+  }
   auto sides = sides_of(line_, config_);
   if (!sides) return failure(sides.error());
   auto slow = slow_events_of(line_, config_);
