@@ -23,16 +23,16 @@ COMMON = ["--engine", "vllm", "--scale", "bytes=1/256,time=1/20", "--model", "ll
           "h100-80g", "--device-kv", "8GiB", "--pool", "512MiB", "--progress", "never"]
 WARM = ["--skip", "3000", "--prefill-store"]
 POINTS = {
-    "serial": ("synthetic", [*WARM, "--requests", "150", "--side", "serial"]),
-    "completion": ("synthetic", [*WARM, "--requests", "150", "--side", "completion"]),
-    "copies everywhere": ("synthetic", [*WARM, "--requests", "150", "--replication", "all", "--side",
+    "serial": ("synthetic", [*WARM, "--requests", "400", "--side", "serial"]),
+    "completion": ("synthetic", [*WARM, "--requests", "400", "--side", "completion"]),
+    "copies everywhere": ("synthetic", [*WARM, "--requests", "400", "--replication", "all", "--side",
                                         "completion replication=all"]),
-    "rival": ("synthetic", [*WARM, "--requests", "150", "--side", "rival"]),
-    "after-forward": ("synthetic", [*WARM, "--requests", "150", "--side", "pooled writes=after-forward"]),
-    "async": ("synthetic", [*WARM, "--requests", "150", "--loads", "async", "--side", "completion"]),
-    "conversation": ("conversation", ["--skip", "9000", "--prefill-store", "--requests", "150", "--side",
+    "rival": ("synthetic", [*WARM, "--requests", "400", "--side", "rival"]),
+    "after-forward": ("synthetic", [*WARM, "--requests", "400", "--side", "pooled writes=after-forward"]),
+    "async": ("synthetic", [*WARM, "--requests", "400", "--loads", "async", "--side", "completion"]),
+    "conversation": ("conversation", ["--skip", "9000", "--prefill-store", "--requests", "400", "--side",
                                       "completion"]),
-    "arrivals": ("agent", ["--requests", "150", "--arrivals", "gamma", "--cv", "2", "--rate", "0.7",
+    "arrivals": ("agent", ["--requests", "300", "--arrivals", "gamma", "--cv", "2", "--rate", "0.7",
                            "--tail", "drop", "--side", "completion"]),
 }
 
