@@ -68,6 +68,8 @@ class Engine {
   virtual std::vector<ContentEntry> contents() const = 0;
   /// Takes this rank's own copies of a key out of the tiers in the mask, once nobody reads them.
   virtual void drop(std::span<const BlockKey> keys, std::uint64_t tiers) = 0;
+  /// As hits of these blocks in this order would: the last one is the last to be evicted.
+  virtual void touch(std::span<const BlockKey> keys) = 0;
   /// Learns now what other writers have written (it is learned in the background anyway).
   virtual Status refresh(Nanos deadline) = 0;
   virtual EngineStats stats() const = 0;

@@ -222,6 +222,10 @@ void EngineImpl::drop(std::span<const BlockKey> keys, std::uint64_t tiers) {
   });
 }
 
+void EngineImpl::touch(std::span<const BlockKey> keys) {
+  for (const auto& key : keys) catalog_->touch(key);
+}
+
 Status EngineImpl::refresh(Nanos deadline) {
   if (driven_) return Status::ok();
   // Two rounds: one may have been under way when this was called.

@@ -60,6 +60,7 @@ class EngineImpl final : public DrivenEngine, private DispatcherHost, private Pu
   Status set_mode(const Mode& mode) override;
   std::vector<ContentEntry> contents() const override;
   void drop(std::span<const BlockKey> keys, std::uint64_t tiers) override;
+  void touch(std::span<const BlockKey> keys) override;
   Status refresh(Nanos deadline) override;
   EngineStats stats() const override;
   std::vector<StepRecord> take_step_records() override;

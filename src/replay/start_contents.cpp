@@ -117,6 +117,11 @@ Status StartContents::put_back() {
   Status status = agree(group_, report ? Status::ok() : report.error(), kFill_ns);
   if (parts_.full_speed) parts_.full_speed(false);
   if (!status.is_ok()) return status;
+  // What was written again is not younger than what stayed: the order of eviction is put back too.
+  std::vector<BlockKey> keys;
+  keys.reserve(wanted_.size());
+  for (const auto& place : wanted_) keys.push_back(place.key);
+  engine_.touch(keys);
   auto missing = count_all(group_, report->missing);
   auto leftover = count_all(group_, report->leftover);
   if (!missing || !leftover) return {Code::kTimedOut, "a rank did not answer in time"};
