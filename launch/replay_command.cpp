@@ -101,7 +101,6 @@ int ReplayCommand::run() {
 /// What follows from the engine's model, before anything else is made of the settings.
 Status ReplayCommand::derive_model() {
   if (serving_.virtual_time) serving_.form = EngineForm::kVllm;
-  if (serving_.form == EngineForm::kPlain) return Status::ok();
   if (serving_.shards > 1 && !serving_.virtual_time) {
     return {Code::kInvalidArgument,
             "shards: tensor-parallel parts are played in virtual time only (--virtual-time)"};
@@ -109,6 +108,7 @@ Status ReplayCommand::derive_model() {
   if (serving_.load > 0 && !serving_.virtual_time) {
     return {Code::kInvalidArgument, "load: saturation is found in virtual time (--virtual-time)"};
   }
+  if (serving_.form == EngineForm::kPlain) return Status::ok();
   if (serving_.virtual_time && table_.source_of("scale") == ValueSource::kDefault) {
     replay_.scale = "bytes=1,time=1";
   }

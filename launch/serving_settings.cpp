@@ -17,8 +17,10 @@ constexpr std::array<std::string_view, 2> kLoadsNames = {"sync", "async"};
 constexpr double kCopyRate = 8e9;
 constexpr std::uint32_t kCopyThreadsMin = 4;
 constexpr double kMemoryRate = 20e9;
-/// A pool that holds what a step of the modelled engine brings and makes.
-constexpr std::uint64_t kPoolBlocks = 512;
+/// A pool that holds what some steps of the modelled engine bring and make (a quarter of it is
+/// for writes).
+constexpr std::uint64_t kPoolBlocksMin = 512;
+constexpr std::uint64_t kPoolSteps = 16;
 
 Visibility visibility_of(const std::string& kind) {
   if (kind == "host") return Visibility::kRank;
@@ -38,8 +40,10 @@ Result<DeviceModel> model_of(const TierSpec& spec, const Fit& fit, bool fitted, 
   put(model.write_bytes_per_s, spec.throttle.write_bytes_per_s);
   model.read_latency_ns = std::max(model.read_latency_ns, spec.throttle.latency_ns);
   model.write_latency_ns = std::max(model.write_latency_ns, spec.throttle.latency_ns);
-  if (visibility_of(spec.kind) == Visibility::kRank && !fitted && model.write_bytes_per_s == 0) {
-    model.read_bytes_per_s = model.write_bytes_per_s = kMemoryRate / rate_scale;
+  if (visibility_of(spec.kind) == Visibility::kRank && !fitted) {
+    for (double* rate : {&model.read_bytes_per_s, &model.write_bytes_per_s}) {
+      if (*rate == 0) *rate = kMemoryRate / rate_scale;
+    }
   }
   if (model.read_bytes_per_s == 0 || model.write_bytes_per_s == 0) {
     return failure(Code::kInvalidArgument,
@@ -240,8 +244,8 @@ Status take_nominal_rates(const ServingConfig& config, std::vector<TierSpec>& ti
   return Status::ok();
 }
 
-std::uint64_t virtual_pool_bytes(const EngineConfig& engine) {
-  return kPoolBlocks * engine.settings.block_bytes_max;
+std::uint64_t virtual_pool_bytes(const EngineConfig& engine, std::uint64_t step_blocks) {
+  return std::max(kPoolBlocksMin, kPoolSteps * step_blocks) * engine.settings.block_bytes_max;
 }
 
 }  // namespace kvstream

@@ -55,8 +55,9 @@ BlockShape shard_shape(BlockShape shape, std::uint32_t shards);
 /// Puts the fit file's read rates, if there is one, where a tier names none itself.
 Status take_nominal_rates(const ServingConfig& config, std::vector<TierSpec>& tiers);
 
-/// For a pool that nobody asked for: it takes no memory in virtual time.
-std::uint64_t virtual_pool_bytes(const EngineConfig& engine);
+/// For a pool that nobody asked for, of an engine whose steps compute so many blocks: it takes no
+/// memory in virtual time.
+std::uint64_t virtual_pool_bytes(const EngineConfig& engine, std::uint64_t step_blocks);
 
 /// Modelled tiers from what the tier list says (read=, write=, latency=) and, before it, the fit
 /// file. kInvalidArgument for a tier of which neither tells a rate.

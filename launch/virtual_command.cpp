@@ -70,7 +70,7 @@ Result<VirtualReplay> ReplayCommand::prepare_virtual_replay() {
   derive_settings(config_, table_, shard_shape(*shape, serving_.shards));
   config_.settings.record_steps = timeline;
   if (table_.source_of("pool") == ValueSource::kDefault) {
-    config_.settings.pool_bytes = virtual_pool_bytes(config_);
+    config_.settings.pool_bytes = virtual_pool_bytes(config_, shape->blocks(serving_.token_budget));
   }
   if (table_.source_of("step-deadline") == ValueSource::kDefault) {
     config_.settings.step_deadline_ns = kNoDeadline_ns;

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +12,9 @@ namespace kvstream {
 namespace {
 
 using nlohmann::json;
+
+constexpr double kCountMax = 1e6;
+constexpr double kTimeMax_s = 1e6;
 
 /// A figure >= 0, or `standard` when it is absent. NaN stands for a field that is no such figure.
 double figure(const json& from, const char* name, double standard) {
@@ -32,9 +37,12 @@ Result<DeviceModel> device_of(const json& from) {
   if (std::isnan(sum)) {
     return failure(Code::kInvalidArgument, "a figure is no number, or below 0");
   }
+  if (model.disturbance > 1 || std::max({burst_s, read_s, write_s}) > kTimeMax_s) {
+    return failure(Code::kInvalidArgument, "disturbance is a share (at most 1), times are seconds");
+  }
   model.read_latency_ns = static_cast<Nanos>(read_s * 1e9);
   model.write_latency_ns = static_cast<Nanos>(write_s * 1e9);
-  model.concurrency = static_cast<std::uint32_t>(concurrency);
+  model.concurrency = static_cast<std::uint32_t>(std::min(concurrency, kCountMax));
   model.burst_ns = static_cast<Nanos>(burst_s * 1e9);
   return model;
 }
@@ -61,7 +69,8 @@ json to_json(const Fit& fit) {
 
 Result<Fit> read_fit(const std::string& path) {
   std::ifstream file(path);
-  if (!file) {
+  std::error_code ignored;
+  if (!file || std::filesystem::is_directory(path, ignored)) {
     return failure(Code::kNotFound,
                    "cannot read the fit file " + path + "; `kvstream bench fit` makes one");
   }
@@ -81,12 +90,14 @@ Result<Fit> read_fit(const std::string& path) {
     fit.tiers[name] = *model;
   }
   const json copies = root.value("copies", json::object());
-  fit.copies.threads = static_cast<std::uint32_t>(std::max(1.0, figure(copies, "threads", 1)));
+  const double threads = figure(copies, "threads", 1);
   fit.copies.copy_bytes_per_s = figure(copies, "copy_bytes_per_s", 0);
   fit.copies.link_bytes_per_s = figure(copies, "link_bytes_per_s", 0);
-  if (std::isnan(fit.copies.copy_bytes_per_s + fit.copies.link_bytes_per_s)) {
+  if (!copies.is_object() ||
+      std::isnan(threads + fit.copies.copy_bytes_per_s + fit.copies.link_bytes_per_s)) {
     return failure(Code::kInvalidArgument, path + ": copies: a figure is no number, or below 0");
   }
+  fit.copies.threads = static_cast<std::uint32_t>(std::clamp(threads, 1.0, kCountMax));
   return fit;
 }
 

@@ -25,9 +25,10 @@ Nanos ModelDevice::submit(Transfer transfer, std::uint64_t bytes, Nanos now) {
   const double begin = std::max(ready - static_cast<double>(model_.burst_ns), own);
   own = begin + transfer_ns;
   // The other direction loses its part now, not when this transfer's turn comes: accesses that come
-  // in between are not to wait for it.
+  // in between are not to wait for it. What a gap has saved up of its burst it keeps.
   if (model_.disturbance > 0) {
-    other = std::max(other, static_cast<double>(now)) + model_.disturbance * transfer_ns;
+    const auto saved = static_cast<double>(now - model_.burst_ns);
+    other = std::max(other, saved) + model_.disturbance * transfer_ns;
   }
   const auto end = static_cast<Nanos>(std::ceil(std::max(own, ready)));
   if (model_.concurrency != 0) ends_.push(end);

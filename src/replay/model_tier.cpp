@@ -21,7 +21,8 @@ TierTraits traits_of(const TierSpec& spec, const ModelDevice& device, Visibility
   traits.in_flight_max = kInFlightMax;
   traits.direct_landing = true;
   const bool memory = visibility == Visibility::kRank;
-  traits.addressable = traits.trusted = memory;
+  traits.trusted = memory;
+  traits.addressable = memory && !spec.throttle.any();  // as behind the real limit
   traits.persistent = traits.readable_without_owner = !memory;
   return traits;
 }
@@ -35,17 +36,31 @@ std::unique_ptr<ModelTier> ModelStore::open(std::uint32_t node, std::uint32_t wr
   const std::uint64_t slots = options_.spec.cap_bytes / std::max(1U, writers) / slot;
   std::unique_ptr<ModelTier> tier(new ModelTier(*this, static_cast<std::uint32_t>(members_.size()),
                                                 node, slots, device, clock));
+  // Logs of those that were there before are read at open, as recovery reads them.
+  for (const ModelTier* member : members_) {
+    if (member != nullptr && sees(*tier, *member)) tier->learn_contents(*member);
+  }
   members_.push_back(tier.get());
   return tier;
 }
 
+bool ModelStore::sees(const ModelTier& reader, const ModelTier& writer) const {
+  switch (options_.visibility) {
+    case Visibility::kRank:
+      return &reader == &writer;
+    case Visibility::kNode:
+      return reader.node_ == writer.node_;
+    case Visibility::kJob:
+      return true;
+  }
+  return false;
+}
+
 void ModelStore::announce(const ModelTier& from, const CatalogChange& change, Nanos now) {
-  if (options_.visibility == Visibility::kRank) return;
   const Nanos period = std::max<Nanos>(1, options_.follow_period_ns);
   const Nanos due = (now / period + 1) * period;
   for (ModelTier* member : members_) {
-    if (member == nullptr || member == &from) continue;
-    if (options_.visibility == Visibility::kNode && member->node_ != from.node_) continue;
+    if (member == nullptr || member == &from || !sees(*member, from)) continue;
     member->news_.push_back({due, change});
   }
 }
@@ -83,13 +98,19 @@ bool ModelTier::preload(const BlockKey& key, std::uint32_t size_bytes) {
   slot.written = true;
   CatalogChange found = change_of(CatalogChange::Kind::kAdded, *at);
   for (ModelTier* member : store_.members_) {
-    if (member == nullptr) continue;
-    const bool sees = store_.options().visibility == Visibility::kJob ||
-                      (store_.options().visibility == Visibility::kNode && member->node_ == node_);
+    if (member == nullptr || !store_.sees(*member, *this)) continue;
     found.own = member == this;
-    if (found.own || sees) member->news_.push_back({clock_.now(), found});
+    member->news_.push_back({clock_.now(), found});
   }
   return true;
+}
+
+void ModelTier::learn_contents(const ModelTier& writer) {
+  for (std::uint32_t slot = 0; slot < writer.slots_.size(); ++slot) {
+    if (!writer.slots_[slot].written) continue;
+    const SlotRef at{writer.segment_, slot, writer.slots_[slot].generation};
+    news_.push_back({clock_.now(), writer.change_of(CatalogChange::Kind::kAdded, at)});
+  }
 }
 
 const ModelTier::Slot* ModelTier::find(SlotRef at) const {

@@ -39,6 +39,7 @@ class ModelStore {
 
  private:
   friend class ModelTier;
+  bool sees(const ModelTier& reader, const ModelTier& writer) const;
   void announce(const ModelTier& from, const CatalogChange& change, Nanos now);
   std::uint32_t busy_on(const ModelDevice& device) const;
 
@@ -96,6 +97,7 @@ class ModelTier final : public Tier {
 
   ModelTier(ModelStore& store, std::uint32_t segment, std::uint32_t node, std::uint64_t slots,
             ModelDevice& device, const Clock& clock);
+  void learn_contents(const ModelTier& writer);
   const Slot* find(SlotRef at) const;
   CatalogChange change_of(CatalogChange::Kind kind, SlotRef at) const;
 

@@ -27,7 +27,8 @@ void ServingLoop::start_loads(std::span<const WantedLoad> wanted, Nanos now) {
   }
 }
 
-/// The engine takes no more: what cannot be loaded is computed.
+/// The engine takes no more: what cannot be loaded is computed. False when nothing was begun; what
+/// some shards have begun ends as any load does, and brings nothing.
 bool ServingLoop::start_or_give_up(Load& load, Nanos now) {
   const Status status = start(load, now);
   if (status.is_ok()) return true;
@@ -35,7 +36,7 @@ bool ServingLoop::start_or_give_up(Load& load, Nanos now) {
                         load.wanted.size());
   for (std::size_t i = 0; i < load.wanted.size(); ++i) {
     for (std::size_t s = 0; s < shards_.size(); ++s) shards_[s].engine->release(load.leases[i][s]);
-    scheduler_->loaded(load.wanted[i].request, 0);
+    if (load.tickets.empty()) scheduler_->loaded(load.wanted[i].request, 0);
   }
   for (std::size_t s = 0; s < load.tickets.size(); ++s) {
     [[maybe_unused]] const Status late = shards_[s].engine->cancel(load.tickets[s], now);
@@ -44,7 +45,7 @@ bool ServingLoop::start_or_give_up(Load& load, Nanos now) {
     for (std::byte* slab : load.memory[s]) memory_->give(slab);
   }
   load.memory.resize(load.tickets.size());
-  return false;
+  return !load.tickets.empty();
 }
 
 std::byte* ServingLoop::take_memory() {
@@ -105,9 +106,7 @@ void ServingLoop::take_finished_loads(Nanos now) {
         continue;
       }
     }
-    const bool ended = std::all_of(load.tickets.begin(), load.tickets.end(),
-                                   [](const Ticket& ticket) { return ticket->done(); });
-    if (!ended) {
+    if (!all_done(load)) {
       ++i;
       continue;
     }
@@ -117,10 +116,17 @@ void ServingLoop::take_finished_loads(Nanos now) {
   }
 }
 
+bool ServingLoop::all_done(const Load& load) {
+  return std::all_of(load.tickets.begin(), load.tickets.end(),
+                     [](const Ticket& ticket) { return ticket->done(); });
+}
+
 /// A block is there when every shard has its part.
 void ServingLoop::end_load(Load& load) {
   Nanos first = kNever, last = 0;
-  std::vector<std::uint32_t> usable(load.wanted.size(), ~std::uint32_t{0});
+  const bool whole = load.tickets.size() == shards_.size();
+  std::vector<std::uint32_t> usable(load.wanted.size(), whole ? ~std::uint32_t{0} : 0);
+  load.counted = true;
   for (std::size_t shard = 0; shard < load.tickets.size(); ++shard) {
     const StepResult& result = load.tickets[shard]->result();
     first = std::min(first, result.submitted_at);

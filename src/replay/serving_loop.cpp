@@ -42,7 +42,13 @@ std::string no_ceiling_reason(const ServingOptions& options) {
 ServingLoop::ServingLoop(std::vector<ServingShard> shards, const ServingOptions& options)
     : shards_(std::move(shards)), options_(options) {}
 
-ServingLoop::~ServingLoop() = default;
+ServingLoop::~ServingLoop() {
+  const bool used =
+      !draining_.empty() ||
+      std::any_of(saved_.begin(), saved_.end(), [](const auto& s) { return !s.memory.empty(); });
+  // An engine that did not come to rest may still write into it, or read from it.
+  if (used && options_.backing == BufferPool::Backing::kMemory) memory_->abandon();
+}
 
 Result<std::unique_ptr<ServingLoop>> ServingLoop::open(std::vector<ServingShard> shards,
                                                        const ServingOptions& options) {
@@ -87,7 +93,8 @@ Nanos ServingLoop::next_arrival() const {
   const auto& requests = shards_.front().requests;
   if (next_ >= requests.size()) return kNever;
   if (options_.arrivals == Arrivals::kClosed) {
-    return scheduler_->unfinished() < options_.in_system_max ? started_at_ : kNever;
+    // Not by the scheduler: it is told at a pass's begin what will have ended with it.
+    return next_ - finished_ < options_.in_system_max ? started_at_ : kNever;
   }
   return started_at_ + excluded_ + kStart_ns +
          nanos(seconds(requests[next_].arrival_ns) * options_.time_scale);
@@ -162,6 +169,7 @@ bool ServingLoop::begin_step(Nanos now, Nanos& again) {
     phase_since_ = now;
     return true;
   }
+  lookup_pending_ = false;
   const Batch& batch = scheduler_->schedule(*this);
   batch_ = &batch;
   start_loads(batch.loads, now);
@@ -177,8 +185,7 @@ bool ServingLoop::begin_step(Nanos now, Nanos& again) {
     idle_since_ = now;
     idle_for_loads_ = !loads_.empty();
     again = next_arrival();
-    if (scheduler_->waiting() > scheduler_->loading())
-      again = std::min(again, now + kPendingLookup_ns);
+    if (lookup_pending_) again = std::min(again, now + kPendingLookup_ns);
     return false;
   }
   if (batch.work.empty()) return options_.scheduler.load_mode == LoadMode::kAsync;
@@ -264,7 +271,7 @@ void ServingLoop::stop_early(Nanos now) {
       for (auto& leases : load->leases) {
         for (std::size_t s = 0; s < leases.size(); ++s) shards_[s].engine->release(leases[s]);
       }
-    } else {
+    } else if (all_done(*load)) {
       end_load(*load);
     }
     draining_.push_back(std::move(load));
@@ -298,6 +305,7 @@ ExternalCache::Answer ServingLoop::matched(RequestIndex request, std::uint32_t f
     lookup.leases.push_back(answers.front().lease);
   }
   if (pending || blocks == 0) {
+    lookup_pending_ = lookup_pending_ || pending;
     release(lookup);
     return {from_block, pending};
   }
@@ -341,6 +349,10 @@ void ServingLoop::wait(const Clock& clock, Nanos until) const {
 }
 
 RankRun ServingLoop::take_run() {
+  // Loads that could not be cancelled when the run was stopped.
+  for (auto& load : draining_) {
+    if (!load->counted && all_done(*load)) end_load(*load);
+  }
   while (!compares_.empty()) {
     compare(compares_.front());
     compares_.pop_front();

@@ -93,6 +93,7 @@ class ServingLoop final : private ExternalCache {
     std::vector<Ticket> tickets;                  ///< by shard; empty: not started
     std::vector<std::vector<std::byte*>> memory;  ///< by shard, block
     std::uint32_t compares = 0;                   ///< blocks still to be compared
+    bool counted = false;                         ///< what its tickets said
   };
   struct Compare {
     Load* load = nullptr;
@@ -131,6 +132,7 @@ class ServingLoop final : private ExternalCache {
   bool start_or_give_up(Load& load, Nanos now);
   Status start(Load& load, Nanos now);
   void take_finished_loads(Nanos now);
+  static bool all_done(const Load& load);
   void end_load(Load& load);
   void compare(const Compare& what);
   void collect_drained();
@@ -156,6 +158,7 @@ class ServingLoop final : private ExternalCache {
   Nanos started_at_ = 0, excluded_ = 0, forward_end_ = 0, phase_since_ = 0;
   Nanos idle_since_ = -1;  ///< nothing is running: waiting for arrivals or loads
   bool idle_for_loads_ = false;
+  bool lookup_pending_ = false;   ///< an answer of the last schedule() is still out
   const Batch* batch_ = nullptr;  ///< the scheduler's last
   Nanos now_ = 0;                 ///< of the present act()
   std::uint32_t next_ = 0, finished_ = 0;

@@ -157,7 +157,9 @@ ComparisonContext Runner::context() const {
   const auto count_nodes =
       static_cast<std::uint32_t>(std::unique(nodes.begin(), nodes.end()) - nodes.begin());
   for (const VirtualTier& tier : options_.tiers) {
-    const std::uint32_t devices = tier.visibility == Visibility::kJob ? 1 : count_nodes;
+    const std::uint32_t devices = tier.visibility == Visibility::kJob ? 1
+                                  : is_per_rank(tier)                 ? context.ranks
+                                                                      : count_nodes;
     context.devices_of_tier.push_back(devices);
     context.read_rates_bytes_per_s.push_back(devices * tier.model.read_bytes_per_s);
   }

@@ -18,6 +18,8 @@ constexpr Nanos kProbe_ns = 2 * kSecond;   // engines learn latencies while they
 constexpr Nanos kDrain_ns = 3600 * kSecond;
 constexpr std::uint64_t kProgressEvery = 4096;
 constexpr std::uint32_t kRoundsAtOnce = 64;
+constexpr std::uint64_t kEventsAtOnceMax = 1'000'000;  // at one time: more is a fault, no work
+constexpr const char* kStandsStill = "virtual time stands still: nothing more can happen";
 
 std::uint32_t count_ranks(const VirtualOptions& options) {
   return static_cast<std::uint32_t>(options.node_of_rank.size());
@@ -55,8 +57,11 @@ std::string hash_of(const std::vector<std::vector<BlockPlace>>& places) {
 
 class Cluster {
  public:
-  Cluster(const VirtualOptions& options, const VirtualWork& work) : options_(options), work_(work) {
+  Cluster(const VirtualOptions& options, const VirtualWork& work)
+      : options_(options), work_(work), slow_(options.slow) {
     clock_.set(kStart_ns);
+    std::stable_sort(slow_.begin(), slow_.end(),
+                     [](const SlowEvent& a, const SlowEvent& b) { return a.at_ns < b.at_ns; });
   }
 
   Status open(const Mode& mode);
@@ -69,17 +74,20 @@ class Cluster {
     std::vector<EngineStats> before;
     std::unique_ptr<ServingLoop> loop;
     Nanos due = 0;
+    Nanos loop_due = 0;  ///< of `due`, what the loop itself waits for
   };
 
   std::size_t device_of(std::size_t tier, std::uint32_t rank);
   Result<std::unique_ptr<DrivenEngine>> open_engine(std::uint32_t rank, std::uint32_t shard,
                                                     const Mode& mode);
-  void probe();
+  Status probe();
+  bool advance(Nanos due);
   Nanos step(Seat& seat);
   Nanos next_due() const;
   void apply_slow();
   bool all_done() const;
   bool all_idle() const;
+  bool stands_still() const;
 
   const VirtualOptions& options_;
   const VirtualWork& work_;
@@ -88,15 +96,17 @@ class Cluster {
   std::vector<std::size_t> tier_of_device_;
   std::vector<std::unique_ptr<ModelStore>> stores_;
   std::vector<Seat> seats_;
+  std::vector<SlowEvent> slow_;  ///< in order of time
   std::size_t next_slow_ = 0;
+  std::uint64_t events_at_once_ = 0;
   Nanos begun_ = kNever, end_ = 0;
 };
 
 std::size_t Cluster::device_of(std::size_t tier, std::uint32_t rank) {
   const VirtualTier& what = options_.tiers[tier];
-  const std::string where = what.visibility == Visibility::kJob
-                                ? std::string("job")
-                                : fmt::format("node{}", options_.node_of_rank[rank]);
+  std::string where = fmt::format("node{}", options_.node_of_rank[rank]);
+  if (what.visibility == Visibility::kJob) where = "job";
+  if (is_per_rank(what)) where = fmt::format("rank{}", rank);
   const std::string id = fmt::format("{}:{}", what.spec.name, where);
   for (std::size_t i = 0; i < devices_.size(); ++i) {
     if (devices_[i]->id() == id) return i;
@@ -163,8 +173,8 @@ Status Cluster::open(const Mode& mode) {
 }
 
 void Cluster::apply_slow() {
-  for (; next_slow_ < options_.slow.size(); ++next_slow_) {
-    const SlowEvent& event = options_.slow[next_slow_];
+  for (; next_slow_ < slow_.size(); ++next_slow_) {
+    const SlowEvent& event = slow_[next_slow_];
     if (begun_ + event.at_ns > clock_.now()) return;
     for (std::size_t i = 0; i < devices_.size(); ++i) {
       if (options_.tiers[tier_of_device_[i]].spec.name == event.tier) {
@@ -181,9 +191,10 @@ Nanos Cluster::step(Seat& seat) {
     due = kNever;
     for (auto& engine : seat.engines) due = std::min(due, engine->turn());
     const std::uint64_t before = seat.loop->submissions();
-    due = std::min(due, seat.loop->act(clock_.now()));
+    seat.loop_due = seat.loop->act(clock_.now());
+    due = std::min(due, seat.loop_due);
     if (seat.loop->submissions() == before) break;
-    due = clock_.now();
+    due = seat.loop_due = clock_.now();
   }
   return due;
 }
@@ -191,8 +202,8 @@ Nanos Cluster::step(Seat& seat) {
 Nanos Cluster::next_due() const {
   Nanos due = kNever;
   for (const Seat& seat : seats_) due = std::min(due, seat.due);
-  if (begun_ != kNever && next_slow_ < options_.slow.size()) {
-    due = std::min(due, begun_ + options_.slow[next_slow_].at_ns);
+  if (begun_ != kNever && next_slow_ < slow_.size()) {
+    due = std::min(due, begun_ + slow_[next_slow_].at_ns);
   }
   return due;
 }
@@ -200,6 +211,13 @@ Nanos Cluster::next_due() const {
 bool Cluster::all_done() const {
   return std::all_of(seats_.begin(), seats_.end(),
                      [](const Seat& seat) { return seat.loop->done(); });
+}
+
+/// Loops that wait for engines which have nothing under way: these would tick for ever.
+bool Cluster::stands_still() const {
+  return all_idle() && std::all_of(seats_.begin(), seats_.end(), [](const Seat& seat) {
+           return seat.loop->done() || seat.loop_due == kNever;
+         });
 }
 
 bool Cluster::all_idle() const {
@@ -210,11 +228,11 @@ bool Cluster::all_idle() const {
 }
 
 /// What a real engine does when it is opened: lone reads tell the latency of each device.
-void Cluster::probe() {
+Status Cluster::probe() {
   const Nanos until = clock_.now() + kProbe_ns;
   for (Seat& seat : seats_) seat.due = clock_.now();
   for (Nanos due = next_due(); due <= until; due = next_due()) {
-    clock_.set(std::max(due, clock_.now()));
+    if (!advance(due)) return {Code::kTimedOut, kStandsStill};
     for (Seat& seat : seats_) {
       if (seat.due > clock_.now()) continue;
       seat.due = kNever;
@@ -222,10 +240,17 @@ void Cluster::probe() {
     }
   }
   clock_.set(until);
+  return Status::ok();
+}
+
+bool Cluster::advance(Nanos due) {
+  events_at_once_ = due > clock_.now() ? 0 : events_at_once_ + 1;
+  clock_.set(std::max(due, clock_.now()));
+  return events_at_once_ < kEventsAtOnceMax;
 }
 
 Status Cluster::play(const Mode& mode) {
-  probe();
+  if (Status status = probe(); !status.is_ok()) return status;
   begun_ = clock_.now();
   for (Seat& seat : seats_) {
     for (auto& engine : seat.engines) {
@@ -245,10 +270,9 @@ Status Cluster::play(const Mode& mode) {
       if (all_idle() || clock_.now() > *give_up) return Status::ok();
     }
     const Nanos due = next_due();
-    if (due == kNever) {
-      return {Code::kTimedOut, "virtual time stands still: nothing more can happen"};
+    if (due == kNever || (!all_done() && stands_still()) || !advance(due)) {
+      return {Code::kTimedOut, kStandsStill};
     }
-    clock_.set(std::max(due, clock_.now()));
     apply_slow();
     for (Seat& seat : seats_) {
       if (seat.due <= clock_.now()) seat.due = step(seat);
@@ -268,8 +292,9 @@ VirtualOutcome Cluster::outcome() {
   result.end = end_;
   for (std::size_t i = 0; i < devices_.size(); ++i) {
     const DeviceModel& model = devices_[i]->model();
+    const double burst_bytes = model.read_bytes_per_s * static_cast<double>(model.burst_ns) * 1e-9;
     result.devices.push_back(
-        {devices_[i]->id(), model.read_bytes_per_s, model.read_bytes_per_s, 0});
+        {devices_[i]->id(), model.read_bytes_per_s, model.read_bytes_per_s, burst_bytes});
   }
   for (std::uint32_t rank = 0; rank < seats_.size(); ++rank) {
     Seat& seat = seats_[rank];
@@ -296,6 +321,10 @@ VirtualOutcome Cluster::outcome() {
 }
 
 }  // namespace
+
+bool is_per_rank(const VirtualTier& tier) {
+  return tier.visibility == Visibility::kRank && tier.spec.throttle.any();
+}
 
 BlockKey shard_key(const BlockKey& key, std::uint32_t shard) {
   BlockKey other = key;

@@ -22,8 +22,10 @@ namespace kvstream {
 struct VirtualTier {
   TierSpec spec;  ///< cap: of a node (nvme), of the job (pfs), of a rank (host)
   Visibility visibility = Visibility::kRank;
-  DeviceModel model;  ///< one a rank, node or job, as the visibility says
+  DeviceModel model;  ///< of the job's, or of each node's (a throttled host: of each rank's)
 };
+/// Ranks of a node share its memory and drives; a throttle of memory is its rank's own.
+bool is_per_rank(const VirtualTier& tier);
 
 struct VirtualOptions {
   std::vector<VirtualTier> tiers;

@@ -67,6 +67,22 @@ TEST(BufferPool, RefusesMoreMemoryThanThereIs) {
   EXPECT_THAT(pool.error().message(), HasSubstr("1125899906842624 B"));
 }
 
+TEST(BufferPool, WithoutBackingHandsOutAddressesThatNobodyMayTouch) {
+  const auto pool = BufferPool::open({.bytes = 1ULL << 38U,
+                                      .slab_bytes = 1U << 30U,
+                                      .numa_node = -1,
+                                      .backing = BufferPool::Backing::kNone});
+  ASSERT_TRUE(pool.has_value()) << pool.error().to_string();
+  EXPECT_EQ((*pool)->count(), 256U);
+  std::byte* slab = (*pool)->take();
+  ASSERT_NE(slab, nullptr);
+  EXPECT_THAT((*pool)->mode(), HasSubstr("no memory"));
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_DEATH(*static_cast<volatile std::byte*>(slab) = std::byte{1}, "");
+  (*pool)->give(slab);
+  EXPECT_EQ((*pool)->free_count(), 256U);
+}
+
 TEST(BufferPool, IgnoresASlabThatIsNone) {
   const auto pool = open_pool(2U << 20U, 1U << 20U);
   ASSERT_NE(pool, nullptr);
