@@ -26,7 +26,8 @@ struct ComparisonContext {
   std::vector<std::uint32_t> devices_of_tier;  ///< how many those are; empty = one each
   std::uint32_t ranks = 1;
   bool copies_everywhere = false;  ///< at the start each block was in every tier
-  /// Why reads or throughput have no ceiling here ("async loads hide behind ..."); empty: they have.
+  /// Why reads or throughput have no ceiling here ("async loads hide behind ..."); empty: they
+  /// have.
   std::string no_ceiling;
 };
 
