@@ -30,6 +30,7 @@ POINTS = {
     "rival": ("synthetic", [*WARM, "--requests", "400", "--side", "rival"]),
     "after-forward": ("synthetic", [*WARM, "--requests", "400", "--side", "pooled writes=after-forward"]),
     "async": ("synthetic", [*WARM, "--requests", "400", "--loads", "async", "--side", "completion"]),
+    "shards": ("synthetic", [*WARM, "--requests", "400", "--shards", "2", "--side", "completion"]),
     "conversation": ("conversation", ["--skip", "9000", "--prefill-store", "--requests", "400", "--side",
                                       "completion"]),
     "arrivals": ("agent", ["--requests", "300", "--arrivals", "gamma", "--cv", "2", "--rate", "0.7",

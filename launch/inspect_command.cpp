@@ -79,9 +79,10 @@ Status InspectCommand::inspect() {
   options.clock = &SteadyClock::instance();
   auto job = Job::open(**bootstrap, std::move(options));
   if (!job) return job.error();
-  const Status refreshed = (*job)->engine().refresh(SteadyClock::instance().now() + 30 * kSecond);
+  Engine& engine = *(*job)->engines().front();
+  const Status refreshed = engine.refresh(SteadyClock::instance().now() + 30 * kSecond);
   if (!refreshed.is_ok()) return refreshed;
-  const auto tiers = contents_json((*job)->engine());
+  const auto tiers = contents_json(engine);
   Status status;
   if (line_.json_path.empty()) {
     print_text(tiers);

@@ -14,6 +14,7 @@
 #include "config/tier_spec.hpp"
 #include "core/units.hpp"
 #include "launch/rate_probe.hpp"
+#include "launch/serving_settings.hpp"
 #include "memory/buffer_pool.hpp"
 #include "replay/agreement.hpp"
 
@@ -99,7 +100,7 @@ Result<std::unique_ptr<Job>> Job::open(Bootstrap& bootstrap, JobOptions options)
   if (status.is_ok()) status = job->expand_and_check();
   if (status = agree(group, status); !status.is_ok()) return failure(status);
   if (status = agree(group, job->check_all_memory()); !status.is_ok()) return failure(status);
-  if (status = agree(group, job->open_engine()); !status.is_ok()) return failure(status);
+  if (status = agree(group, job->open_engines()); !status.is_ok()) return failure(status);
   return job;
 }
 
@@ -157,13 +158,15 @@ Status Job::check_all_memory() const {
                       "host tier, or --batch)");
 }
 
-TierContext Job::context() const {
+/// To tiers a shard is a rank: it has a writer and a share of each cap of its own.
+TierContext Job::context(std::uint32_t shard) const {
   const Group& group = bootstrap_.group();
+  const std::uint32_t shards = options_.shards;
   TierContext context;
-  context.rank = group.rank();
-  context.ranks = group.size();
-  context.local_rank = group.local_rank();
-  context.local_ranks = group.local_size();
+  context.rank = group.rank() * shards + shard;
+  context.ranks = group.size() * shards;
+  context.local_rank = group.local_rank() * shards + shard;
+  context.local_ranks = group.local_size() * shards;
   context.node = group.node();
   context.job = group.job();
   context.namespace_fingerprint = options_.namespace_fingerprint;
@@ -172,10 +175,9 @@ TierContext Job::context() const {
   return context;
 }
 
-Status Job::open_engine() {
-  EngineConfig& config = options_.config;
-  const TierContext context = this->context();
-  auto made = make_tier_parts(config.tiers, context, bootstrap_.kinds());
+Status Job::open_engines() {
+  const EngineConfig& config = options_.config;
+  auto made = make_tier_parts(config.tiers, context(0), bootstrap_.kinds());
   if (!made) return made.error();
   throttles_ = std::move(made->throttles);
   for (std::size_t i = 0; i < config.tiers.size(); ++i) {
@@ -186,10 +188,23 @@ Status Job::open_engine() {
       tier.burst_bytes = throttles_[i].control->burst_bytes(Direction::kRead);
     tiers_.push_back(std::move(tier));
   }
-  auto engine = Engine::open({config.settings, config.mode, context}, std::move(made->parts));
-  if (!engine) return engine.error();
-  engine_ = std::move(*engine);
+  settings_ = shard_settings(config.settings, options_.shards);
+  // The cap of memory is a rank's; others' are divided by who writes there. Limiters are shared.
+  for (TierPart& part : made->parts) {
+    if (visibility_of(part.spec.kind) == Visibility::kRank) part.spec.cap_bytes /= options_.shards;
+  }
+  for (std::uint32_t shard = 0; shard < options_.shards; ++shard) {
+    auto engine = Engine::open({settings_, config.mode, context(shard)}, made->parts);
+    if (!engine) return engine.error();
+    engines_.push_back(std::move(*engine));
+  }
   return Status::ok();
+}
+
+std::vector<Engine*> Job::engines() const {
+  std::vector<Engine*> engines;
+  for (const auto& engine : engines_) engines.push_back(engine.get());
+  return engines;
 }
 
 void Job::full_speed(bool lifted) {
@@ -214,16 +229,16 @@ void Job::set_speed(const std::string& tier, double factor) {
 Result<RateProbe> Job::open_probe(std::size_t tier) {
   const TierSpec& spec = options_.config.tiers.at(tier);
   const TierKinds kinds = bootstrap_.kinds();
-  return open_rate_probe(spec, context(), kinds.find(spec.kind)->second, throttles_[tier].control);
+  return open_rate_probe(spec, context(0), kinds.find(spec.kind)->second, throttles_[tier].control);
 }
 
 bool Job::close() {
   bool abandoned = false;
-  if (engine_) {
-    full_speed(false);
-    abandoned = engine_->close(options_.clock->now() + kClose_ns).abandoned;
-    engine_.reset();
+  if (!engines_.empty()) full_speed(false);
+  for (const auto& engine : engines_) {
+    abandoned |= engine->close(options_.clock->now() + kClose_ns).abandoned;
   }
+  engines_.clear();
   remove_temporary();
   return abandoned;
 }

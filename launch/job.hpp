@@ -1,4 +1,4 @@
-// A rank's engine with its tiers, and how they are opened and left by all ranks together.
+// A rank's engines with their tiers, and how they are opened and left by all ranks together.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,10 @@
 namespace kvstream {
 
 struct JobOptions {
-  EngineConfig config;  ///< without tiers: a temporary set is made
+  EngineConfig config;       ///< a rank's; without tiers: a temporary set is made
+  std::uint32_t shards = 1;  ///< tensor-parallel parts of a rank, each with an engine
   std::uint64_t namespace_fingerprint = 0;
-  std::uint64_t other_bytes = 0;  ///< memory of a rank beside pool and host tiers
+  std::uint64_t other_bytes = 0;  ///< memory of a rank beside pools and host tiers
   const Clock* clock = nullptr;
 };
 
@@ -33,7 +34,9 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  Engine& engine() { return *engine_; }
+  std::vector<Engine*> engines() const;  ///< by shard
+  /// What each engine was opened with: its part of the rank's.
+  const Settings& settings() const { return settings_; }
   const std::vector<ReplayTier>& tiers() const { return tiers_; }
   const EngineConfig& config() const { return options_.config; }
   /// Lifts every throttle (true), or puts it back.
@@ -42,7 +45,7 @@ class Job {
   void set_speed(const std::string& tier, double factor);
   /// The throttled tier `tier` once more, behind the same limiter. This rank alone calls it.
   Result<RateProbe> open_probe(std::size_t tier);
-  /// True when a thread of the engine is stuck in the kernel: the program must end by `_exit`.
+  /// True when a thread of an engine is stuck in the kernel: the program must end by `_exit`.
   bool close();
 
  private:
@@ -51,16 +54,17 @@ class Job {
   Status make_temporary_tiers();
   Status expand_and_check();
   Status check_all_memory() const;
-  TierContext context() const;
-  Status open_engine();
+  TierContext context(std::uint32_t shard) const;
+  Status open_engines();
   void remove_temporary();
 
   Bootstrap& bootstrap_;
   JobOptions options_;
+  Settings settings_;
   std::unique_ptr<TemporaryFolder> temporary_;
   std::vector<ReplayTier> tiers_;
   std::vector<NamedThrottle> throttles_;
-  std::unique_ptr<Engine> engine_;
+  std::vector<std::unique_ptr<Engine>> engines_;
 };
 
 }  // namespace kvstream

@@ -101,9 +101,9 @@ int ReplayCommand::run() {
 /// What follows from the engine's model, before anything else is made of the settings.
 Status ReplayCommand::derive_model() {
   if (serving_.virtual_time) serving_.form = EngineForm::kVllm;
-  if (serving_.shards > 1 && !serving_.virtual_time) {
+  if (serving_.form == EngineForm::kPlain && serving_.shards > 1) {
     return {Code::kInvalidArgument,
-            "shards: tensor-parallel parts are played in virtual time only (--virtual-time)"};
+            "shards: the plain loop knows no tensor-parallel parts; add --engine vllm"};
   }
   if (serving_.load > 0 && !serving_.virtual_time) {
     return {Code::kInvalidArgument, "load: saturation is found in virtual time (--virtual-time)"};
@@ -122,14 +122,15 @@ Status ReplayCommand::derive_model() {
 }
 
 Status ReplayCommand::prepare(const Group& group, ReplayOptions& options, JobOptions& job) {
-  const auto shape = shape_of(replay_);
-  if (!shape) return shape.error();
-  const BlockKey namespace_key = namespace_of(replay_, *shape);
-  auto trace = load_trace(replay_, *shape, namespace_key, group.size());
+  const auto whole = shape_of(replay_);
+  if (!whole) return whole.error();
+  const BlockShape shape = shard_shape(*whole, serving_.shards);
+  const BlockKey namespace_key = namespace_of(replay_, shape);
+  auto trace = load_trace(replay_, shape, namespace_key, group.size());
   if (!trace) return trace.error();
   options.earlier = std::move(trace->earlier);
   options.requests = std::move(trace->requests);
-  options.loop.shape = *shape;
+  options.loop.shape = shape;
   options.loop.time_scale = parse_scale(replay_.scale)->time;
   auto sides = sides_of(line_, config_);
   if (!sides) return sides.error();
@@ -137,13 +138,15 @@ Status ReplayCommand::prepare(const Group& group, ReplayOptions& options, JobOpt
   auto slow = slow_events_of(line_, config_);
   if (!slow) return slow.error();
   options.slow = std::move(*slow);
-  derive_settings(config_, table_, *shape);
+  derive_settings(config_, table_, shape);
   if (serving_.form == EngineForm::kVllm) {
-    options.serving = serving_options_of(serving_, model_, *shape, options.loop.time_scale);
+    options.serving = serving_options_of(serving_, model_, *whole, options.loop.time_scale);
     options.about = model_.about;
   }
+  job.shards = serving_.shards;
   job.namespace_fingerprint = namespace_fingerprint(namespace_key);
-  job.other_bytes = step_bytes(options.requests, replay_.batch, group);
+  job.other_bytes = options.serving ? serving_.shards * serving_memory_bytes(*options.serving)
+                                    : step_bytes(options.requests, replay_.batch, group);
   if (group.rank() != 0) return Status::ok();
   if (Status status = check_writable(replay_.timeline); !status.is_ok()) return status;
   return check_writable(line_.json_path);
@@ -165,7 +168,8 @@ void ReplayCommand::fill_options(ReplayOptions& options) const {
     serving.verify = replay_.verify ? Verify::kOn : Verify::kOff;
     serving.step_deadline_ns = config_.settings.step_deadline_ns;
     serving.lease_ns = config_.settings.lease_ns;
-    serving.waited_save_bytes = write_queue_of(config_.settings) / 2;
+    serving.waited_save_bytes =
+        write_queue_of(shard_settings(config_.settings, serving_.shards)) / 2;
   }
   options.loop.prefill_tokens_per_s = replay_.prefill_tokens_per_s;
   options.loop.decode_tokens_per_s = replay_.decode_tokens_per_s;
@@ -229,15 +233,15 @@ int print_outcome(Result<ReplayOutcome>& outcome, std::uint32_t rank, const std:
 int play_and_report(Bootstrap& bootstrap, Job& job, ReplayOptions options, ProgressMode progress,
                     const std::string& json_path, const nlohmann::json& config) {
   Group& group = bootstrap.group();
-  const Settings& settings = job.config().settings;
+  const Settings& settings = job.settings();
   options.write_queue_bytes = write_queue_of(settings);
   options.block_bytes_max = settings.block_bytes_max;
-  options.copy_threads = settings.copy_threads;
+  options.copy_threads = settings.copy_threads * static_cast<std::uint32_t>(job.engines().size());
   options.loop.step_deadline_ns = settings.step_deadline_ns;
   options.loop.waited_save_bytes = options.write_queue_bytes / 2;
   ProgressBar bar(progress, group.rank());
   ReplayParts parts;
-  parts.engine = &job.engine();
+  parts.engines = job.engines();
   parts.group = &group;
   parts.clock = &SteadyClock::instance();
   parts.stop = &stop_flag();

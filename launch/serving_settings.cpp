@@ -118,7 +118,9 @@ void add_serving_settings(SettingsTable& table, ServingConfig& config) {
              .target = &config.step_overhead_ns});
   table.add({.name = "shards",
              .kind = kCount,
-             .help = "tensor-parallel parts of each block, each with a cache (virtual time)",
+             .help =
+                 "tensor-parallel parts of each block, each with an engine and its part of pool "
+                 "and caps (engine vllm)",
              .target = &config.shards,
              .min = 1,
              .max = 64});
@@ -170,12 +172,23 @@ Result<ServingModel> serving_model_of(const ServingConfig& config) {
       format_size(static_cast<std::uint64_t>(static_cast<double>(result.kv_tokens) *
                                              result.model.kv_bytes_per_token)),
       kLoadsNames[static_cast<std::size_t>(config.loads)], config.token_budget));
+  if (config.shards > 1) {
+    result.about.push_back(fmt::format(
+        "shards     {} a rank: an engine each, with 1/{} of every block, of the pool and of caps",
+        config.shards, config.shards));
+  }
   return result;
 }
 
 BlockShape shard_shape(BlockShape shape, std::uint32_t shards) {
   shape.kv_bytes_per_token /= shards;
   return shape;
+}
+
+Settings shard_settings(Settings settings, std::uint32_t shards) {
+  settings.pool_bytes /= shards;
+  settings.write_queue_bytes_max /= shards;
+  return settings;
 }
 
 ServingOptions serving_options_of(const ServingConfig& config, const ServingModel& model,
@@ -201,7 +214,7 @@ Result<VirtualOptions> virtual_options_of(const ServingConfig& config, const Ser
                                           const EngineConfig& engine, double time_scale,
                                           double bytes_scale) {
   VirtualOptions options;
-  options.settings = engine.settings;
+  options.settings = shard_settings(engine.settings, config.shards);
   options.shards = config.shards;
   Fit fit;
   const bool fitted = !config.fit.empty();

@@ -51,6 +51,8 @@ ServingOptions serving_options_of(const ServingConfig& config, const ServingMode
                                   const BlockShape& shape, double time_scale);
 /// A shard's part of each block.
 BlockShape shard_shape(BlockShape shape, std::uint32_t shards);
+/// A shard's part of what a rank may take: its pool, and of that the write queue.
+Settings shard_settings(Settings settings, std::uint32_t shards);
 
 /// Puts the fit file's read rates, if there is one, where a tier names none itself.
 Status take_nominal_rates(const ServingConfig& config, std::vector<TierSpec>& tiers);

@@ -75,6 +75,10 @@ Result<VirtualReplay> ReplayCommand::prepare_virtual_replay() {
   if (table_.source_of("step-deadline") == ValueSource::kDefault) {
     config_.settings.step_deadline_ns = kNoDeadline_ns;
   }
+  // A pool that was asked for is a rank's; the one above is enough for one engine.
+  if (table_.source_of("pool") == ValueSource::kDefault) {
+    config_.settings.pool_bytes *= serving_.shards;
+  }
   auto options = virtual_options_of(serving_, model_, config_, scale->time, scale->bytes);
   if (!options) return failure(options.error());
 

@@ -3,6 +3,11 @@
 #include <algorithm>
 
 namespace kvstream {
+namespace {
+
+constexpr double kBusyKept_ns = 2e9;
+
+}  // namespace
 
 WriteWindow::WriteWindow(std::uint32_t block_bytes)
     : mean_(std::max(1U, block_bytes)), window_(2 * mean_) {}
@@ -13,6 +18,7 @@ void WriteWindow::on_submit(std::uint32_t bytes, Nanos now) {
     round_bytes_ = 0;
     was_full_ = false;
     alone_since_ = now;
+    busy_mark_ = now;
   }
   bytes_ += bytes;
   mean_ = std::max<std::uint64_t>((mean_ * 15 + bytes) / 16, 1);
@@ -21,7 +27,14 @@ void WriteWindow::on_submit(std::uint32_t bytes, Nanos now) {
 
 void WriteWindow::on_complete(std::uint32_t bytes, Nanos submitted, bool good, Nanos now) {
   bytes_ -= std::min<std::uint64_t>(bytes_, bytes);
+  busy_ns_ += static_cast<double>(now - busy_mark_);
+  busy_mark_ = now;
   if (!good) return;
+  busy_bytes_ += static_cast<double>(bytes);
+  if (busy_ns_ > kBusyKept_ns) {
+    busy_ns_ /= 2;
+    busy_bytes_ /= 2;
+  }
   if (submitted == alone_since_) {  // what came behind it did not hold it up
     latencies_[latencies_seen_++ % kLatenciesKept] = now - submitted;
     alone_since_ = -1;

@@ -20,6 +20,8 @@ class WriteWindow {
   std::uint64_t window_bytes() const { return window_; }
   std::uint64_t bytes_in_flight() const { return bytes_; }
   bool has_room() const { return bytes_ + mean_ <= window_; }
+  /// Bytes per ns while writes were in flight, of late; 0 until some have ended.
+  double rate_bytes_per_ns() const { return busy_ns_ > 0 ? busy_bytes_ / busy_ns_ : 0; }
 
  private:
   static constexpr std::size_t kRoundsKept = 8;
@@ -30,6 +32,8 @@ class WriteWindow {
   std::uint64_t window_;
   std::uint64_t bytes_ = 0, round_bytes_ = 0;
   Nanos round_start_ = 0, alone_since_ = -1;
+  double busy_bytes_ = 0, busy_ns_ = 0;
+  Nanos busy_mark_ = 0;  ///< up to here busy time is counted
   bool was_full_ = false;
   std::array<double, kRoundsKept> rounds_{};
   std::array<Nanos, kLatenciesKept> latencies_{};

@@ -216,10 +216,12 @@ bool wait_at_rest(const Engine& engine, const Clock& clock, Nanos deadline) {
   }
 }
 
-Result<std::string> hash_of_keys(Group& group, const Engine& engine, Nanos timeout) {
+Result<std::string> hash_of_keys(Group& group, std::span<Engine* const> engines, Nanos timeout) {
   std::string mine;
-  for (const auto& place : own_contents(engine)) {
-    mine.append(reinterpret_cast<const char*>(place.key.bytes.data()), place.key.bytes.size());
+  for (const Engine* engine : engines) {
+    for (const auto& place : own_contents(*engine)) {
+      mine.append(reinterpret_cast<const char*>(place.key.bytes.data()), place.key.bytes.size());
+    }
   }
   auto gathered = group.all_gather(mine, timeout);
   if (!gathered) return failure(gathered.error());

@@ -52,7 +52,8 @@ Result<PutReport> put_contents(Engine& engine, Group& group, std::span<const Blo
 /// Waits until no read and no write is in flight and no lease is left; false at the deadline.
 bool wait_at_rest(const Engine& engine, const Clock& clock, Nanos deadline);
 
-/// A hash of the set of keys that the ranks own in any tier. The same on all ranks.
-Result<std::string> hash_of_keys(Group& group, const Engine& engine, Nanos timeout);
+/// A hash of the set of keys that the ranks own in any tier of their engines. The same on all
+/// ranks.
+Result<std::string> hash_of_keys(Group& group, std::span<Engine* const> engines, Nanos timeout);
 
 }  // namespace kvstream

@@ -12,6 +12,7 @@
 #include "replay/report.hpp"
 #include "replay/start_contents.hpp"
 #include "replay/timeline.hpp"
+#include "replay/virtual_run.hpp"
 
 namespace kvstream {
 namespace {
@@ -32,11 +33,7 @@ struct Played {
 class Replay {
  public:
   Replay(const ReplayOptions& options, const ReplayParts& parts, RunDevices devices)
-      : options_(options),
-        parts_(parts),
-        group_(*parts.group),
-        engine_(*parts.engine),
-        devices_(std::move(devices)) {}
+      : options_(options), parts_(parts), group_(*parts.group), devices_(std::move(devices)) {}
 
   Result<ReplayOutcome> run();
 
@@ -44,9 +41,12 @@ class Replay {
   Status prepare();
   Status open_loop();
   Result<Played> play_side(const Side& side, std::size_t pair);
-  Result<Played> gather(const Side& side, const RankRun& run, const RankCost& cost,
+  Status refresh() const;
+  Result<Played> gather(const Side& side, std::span<const RankRun> runs, const RankCost& cost,
                         std::string hash);
-  Result<RankRun> play_all(const Side& side, std::size_t pair);
+  RankSteps steps_of(std::span<const RankRun> runs, std::uint32_t shard) const;
+  Status take_steps(std::span<const Gathered> records, SideInput& input) const;
+  Result<std::vector<RankRun>> play_all(const Side& side, std::size_t pair);
   ReplayOutcome conclude();
   void judge(ReplayOutcome& outcome) const;
   ComparisonContext context() const;
@@ -59,10 +59,9 @@ class Replay {
   const ReplayOptions& options_;
   const ReplayParts& parts_;
   Group& group_;
-  Engine& engine_;
   RunDevices devices_;
-  std::vector<TraceRequest> mine_;
-  std::unique_ptr<ReplayLoop> loop_;  ///< one of the two
+  std::vector<std::vector<TraceRequest>> mine_;  ///< by shard: own keys
+  std::unique_ptr<ReplayLoop> loop_;             ///< one of the two
   std::unique_ptr<ServingLoop> serving_;
   std::unique_ptr<StartContents> start_;
   std::vector<SideRuns> played_;
@@ -76,12 +75,17 @@ class Replay {
 };
 
 Status Replay::prepare() {
+  mine_.resize(parts_.engines.size());
   for (const auto& request : options_.requests) {
-    if (request.rank == group_.rank()) mine_.push_back(request);
+    if (request.rank != group_.rank()) continue;
+    for (std::uint32_t shard = 0; shard < mine_.size(); ++shard) {
+      mine_[shard].push_back(request);
+      for (BlockKey& key : mine_[shard].back().keys) key = shard_key(key, shard);
+    }
   }
   if (Status status = agree(group_, open_loop()); !status.is_ok()) return status;
   for (const auto& side : options_.sides) played_.push_back({side, {}});
-  start_ = std::make_unique<StartContents>(options_, parts_, mine_);
+  start_ = std::make_unique<StartContents>(options_, parts_, mine_.front());
   return devices_.measure(group_, options_.calibrate, options_.calibration);
 }
 
@@ -90,7 +94,9 @@ Status Replay::open_loop() {
     ServingOptions serving = *options_.serving;
     serving.clock = parts_.clock;
     serving.stop = parts_.stop;
-    auto opened = ServingLoop::open({{&engine_, mine_}}, serving);
+    std::vector<ServingShard> shards;
+    for (std::size_t s = 0; s < mine_.size(); ++s) shards.push_back({parts_.engines[s], mine_[s]});
+    auto opened = ServingLoop::open(std::move(shards), serving);
     if (!opened) return opened.error();
     serving_ = std::move(*opened);
     return Status::ok();
@@ -98,34 +104,44 @@ Status Replay::open_loop() {
   LoopOptions loop = options_.loop;
   loop.clock = parts_.clock;
   loop.stop = parts_.stop;
-  auto opened = ReplayLoop::open(engine_, mine_, loop);
+  auto opened = ReplayLoop::open(*parts_.engines.front(), mine_.front(), loop);
   if (!opened) return opened.error();
   loop_ = std::move(*opened);
   return Status::ok();
 }
 
-Result<RankRun> Replay::play_all(const Side& side, std::size_t pair) {
+Result<std::vector<RankRun>> Replay::play_all(const Side& side, std::size_t pair) {
   const std::string what =
       options_.pairs > 1 ? fmt::format("{} {}/{}", side.name, pair + 1, options_.pairs) : side.name;
   const SlowSchedule slow(options_.slow, parts_.set_speed, *parts_.clock, parts_.clock->now());
-  const auto progress = [&](std::uint32_t done) { say(what, done, mine_.size()); };
-  if (!serving_) return loop_->play(side.mode, progress);
-  return play_serving(*serving_, engine_, side.mode, *parts_.clock, progress);
+  const auto progress = [&](std::uint32_t done) { say(what, done, mine_.front().size()); };
+  if (serving_) return play_serving(*serving_, side.mode, *parts_.clock, progress);
+  auto run = loop_->play(side.mode, progress);
+  if (!run) return failure(run.error());
+  return std::vector<RankRun>{std::move(*run)};
+}
+
+Status Replay::refresh() const {
+  const Nanos deadline = parts_.clock->now() + kRefresh_ns;
+  for (Engine* engine : parts_.engines) {
+    if (Status status = engine->refresh(deadline); !status.is_ok()) return status;
+  }
+  return Status::ok();
 }
 
 Result<Played> Replay::play_side(const Side& side, std::size_t pair) {
   if (restores(options_)) {
     if (Status status = start_->put_back(); !status.is_ok()) return failure(status);
   }
-  Status status = agree(group_, engine_.refresh(parts_.clock->now() + kRefresh_ns), kSetup_ns);
+  Status status = agree(group_, refresh(), kSetup_ns);
   if (!status.is_ok()) return failure(status);
-  auto hash = hash_of_keys(group_, engine_, kSetup_ns);
+  auto hash = hash_of_keys(group_, parts_.engines, kSetup_ns);
   if (!hash) return failure(hash.error());
   const double cpu_before_s = process_cpu_s();
   const auto ticks_before = read_cpu_ticks();
   MemoryPeaks peaks;
-  auto run = play_all(side, pair);
-  status = agree(group_, run ? Status::ok() : run.error(), kSide_ns);
+  auto runs = play_all(side, pair);
+  status = agree(group_, runs ? Status::ok() : runs.error(), kSide_ns);
   if (!status.is_ok()) return failure(status);
   peaks.sample();
   RankCost cost;
@@ -134,23 +150,28 @@ Result<Played> Replay::play_side(const Side& side, std::size_t pair) {
   if (ticks_before && ticks_after) cost.steal_share = steal_share(*ticks_before, *ticks_after);
   cost.peak_rss_bytes = peaks.peak_rss_bytes();
   cost.peak_shm_bytes = peaks.peak_shm_bytes();
-  return gather(side, *run, cost, std::move(*hash));
+  return gather(side, *runs, cost, std::move(*hash));
 }
 
-Result<Played> Replay::gather(const Side& side, const RankRun& run, const RankCost& cost,
+/// Figures and step records of every engine of every rank: by rank, shard.
+Result<Played> Replay::gather(const Side& side, std::span<const RankRun> runs, const RankCost& cost,
                               std::string hash) {
-  RankSteps steps;
-  steps.rank = group_.rank();
-  steps.device_of_tier = devices_.device_of_tier();
-  steps.memory_device = devices_.memory_device();
-  steps.steps = run.records;
-  json mine = rank_json(run, cost);
-  mine["clock"] = {{"node", group_.node()}, {"start", run.started_at}, {"end", run.ended_at}};
+  json mine = json::array();
+  for (std::size_t shard = 0; shard < runs.size(); ++shard) {
+    // What the process took is said once.
+    mine.push_back(rank_json(runs[shard], shard == 0 ? cost : RankCost{}));
+  }
+  mine.front()["clock"] = {
+      {"node", group_.node()}, {"start", runs.front().started_at}, {"end", runs.front().ended_at}};
   const auto packed = json::to_cbor(mine);
   auto figures = group_.all_gather(std::string(packed.begin(), packed.end()), kSetup_ns);
   if (!figures) return failure(figures.error());
-  auto records = group_.all_gather(pack_rank_steps(steps), kSetup_ns);
-  if (!records) return failure(records.error());
+  std::vector<Gathered> records;
+  for (std::uint32_t shard = 0; shard < runs.size(); ++shard) {
+    auto of_shard = group_.all_gather(pack_rank_steps(steps_of(runs, shard)), kSetup_ns);
+    if (!of_shard) return failure(of_shard.error());
+    records.push_back(std::move(*of_shard));
+  }
 
   Played played;
   SideInput input;
@@ -159,29 +180,49 @@ Result<Played> Replay::gather(const Side& side, const RankRun& run, const RankCo
   input.time_scale = options_.loop.time_scale;
   input.bytes_scale = options_.loop.shape.bytes_scale;
   for (const auto& bytes : figures->bytes) {
-    input.ranks.push_back(json::from_cbor(bytes, true, false));
-    if (!input.ranks.back().is_object()) {
+    json engines = json::from_cbor(bytes, true, false);
+    if (!engines.is_array() || engines.size() != runs.size()) {
       return failure(Code::kTimedOut, "a rank did not report its side in time");
     }
-    played.interrupted |= input.ranks.back()["checks"]["interrupted"].get<int>() != 0;
+    for (json& engine : engines) {
+      played.interrupted |= engine["checks"]["interrupted"].get<int>() != 0;
+      input.ranks.push_back(std::move(engine));
+    }
   }
   if (group_.rank() != 0) return played;
+  if (Status status = take_steps(records, input); !status.is_ok()) return failure(status);
+  played.input = std::move(input);
+  return played;
+}
+
+RankSteps Replay::steps_of(std::span<const RankRun> runs, std::uint32_t shard) const {
+  RankSteps steps;
+  steps.rank = group_.rank() * static_cast<std::uint32_t>(runs.size()) + shard;
+  steps.device_of_tier = devices_.device_of_tier();
+  steps.memory_device = devices_.memory_device();
+  steps.steps = runs[shard].records;
+  return steps;
+}
+
+/// Puts `records` (by shard) behind the ranks' figures, on one time axis.
+Status Replay::take_steps(std::span<const Gathered> records, SideInput& input) const {
   // Ranks of one node share a clock; the others' begins where rank 0's did.
   const json& first = input.ranks.front()["clock"];
   input.start = kNever;
-  for (std::size_t rank = 0; rank < input.ranks.size(); ++rank) {
-    auto unpacked = unpack_rank_steps(records->bytes[rank]);
-    if (!unpacked) return failure(unpacked.error());
-    const json& clock = input.ranks[rank]["clock"];
+  for (std::size_t rank = 0; rank < records.front().bytes.size(); ++rank) {
+    const json& clock = input.ranks[rank * records.size()]["clock"];
     const Nanos start = clock["start"], end = clock["end"];
-    unpacked->clock_offset =
-        clock["node"] == first["node"] ? 0 : first["start"].get<Nanos>() - start;
-    input.start = std::min(input.start, start + unpacked->clock_offset);
-    input.end = std::max(input.end, end + unpacked->clock_offset);
-    input.steps.push_back(std::move(*unpacked));
+    const Nanos offset = clock["node"] == first["node"] ? 0 : first["start"].get<Nanos>() - start;
+    input.start = std::min(input.start, start + offset);
+    input.end = std::max(input.end, end + offset);
+    for (const Gathered& of_shard : records) {
+      auto unpacked = unpack_rank_steps(of_shard.bytes[rank]);
+      if (!unpacked) return unpacked.error();
+      unpacked->clock_offset = offset;
+      input.steps.push_back(std::move(*unpacked));
+    }
   }
-  played.input = std::move(input);
-  return played;
+  return Status::ok();
 }
 
 /// At the end, since the rates that bounds rest on are measured once more after the last side.
@@ -191,6 +232,8 @@ Status Replay::merge() {
     auto merged = merge_ranks(input, speeds);
     if (!merged) return merged.error();
     (*merged)["pair"] = pair;
+    (*merged)["ranks"] = group_.size();
+    (*merged)["shards"] = parts_.engines.size();
     played_[side].runs.push_back(std::move(*merged));
   }
   return Status::ok();
@@ -338,6 +381,10 @@ ReplayOutcome Replay::conclude() {
 }  // namespace
 
 Result<ReplayOutcome> run_replay(const ReplayOptions& options, const ReplayParts& parts) {
+  if (parts.engines.empty() || (parts.engines.size() > 1 && !options.serving)) {
+    return failure(Code::kInvalidArgument,
+                   "a replay wants an engine, and for several shards the serving engine's model");
+  }
   auto devices =
       RunDevices::open(*parts.group, parts.tiers, options.copy_threads, parts.open_probe);
   if (Status status = agree(*parts.group, devices ? Status::ok() : devices.error());

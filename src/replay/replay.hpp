@@ -40,9 +40,9 @@ struct ReplayOptions {
   Calibrate calibrate = Calibrate::kOn;
   CalibrationOptions calibration;
   std::vector<SlowEvent> slow;
-  std::uint64_t write_queue_bytes = 0;  ///< what the engine's write queue takes
-  std::uint32_t block_bytes_max = 0;
-  std::uint32_t copy_threads = 1;
+  std::uint64_t write_queue_bytes = 0;  ///< what an engine's write queue takes
+  std::uint32_t block_bytes_max = 0;    ///< of a shard
+  std::uint32_t copy_threads = 1;       ///< of a rank
   std::string timeline_path;
 };
 
@@ -53,11 +53,11 @@ inline bool restores(const ReplayOptions& options) {
 
 /// What belongs to the program around the replay. All of it outlives the run.
 struct ReplayParts {
-  Engine* engine = nullptr;
+  std::vector<Engine*> engines;  ///< by shard; the plain loop has one
   Group* group = nullptr;
   const Clock* clock = nullptr;
   const std::atomic<bool>* stop = nullptr;
-  std::vector<ReplayTier> tiers;         ///< in the engine's order
+  std::vector<ReplayTier> tiers;         ///< in the engines' order
   std::function<void(bool)> full_speed;  ///< lifts every throttle, and puts it back
   SetSpeed set_speed;                    ///< of one throttle
   OpenProbe open_probe;                  ///< of a throttled tier; empty: none is checked

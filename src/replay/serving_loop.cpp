@@ -1,21 +1,15 @@
 #include "replay/serving_loop.hpp"
 
 #include <fmt/format.h>
-#include <sys/prctl.h>
 
 #include <algorithm>
 #include <thread>
 
-#include "replay/contents.hpp"
-
 namespace kvstream {
 namespace {
 
-constexpr Nanos kSlice_ns = 100 * kMillisecond;  // how soon a signal is noticed
-constexpr Nanos kPoll_ns = 200 * kMicrosecond;   // how soon one of several tickets is
+constexpr Nanos kPoll_ns = 200 * kMicrosecond;  // how soon one of several tickets is
 constexpr Nanos kPendingLookup_ns = kMillisecond;
-constexpr unsigned long kTimerSlack_ns = 1000;
-constexpr Nanos kRest_ns = 120 * kSecond;
 constexpr Nanos kStart_ns = kSecond;  // of elapsed(): 0 says "not yet"
 
 double seconds(Nanos duration) { return static_cast<double>(duration) * 1e-9; }
@@ -31,6 +25,10 @@ std::uint64_t slabs_wanted(const ServingOptions& options) {
 }
 
 }  // namespace
+
+std::uint64_t serving_memory_bytes(const ServingOptions& options) {
+  return slabs_wanted(options) * ((options.block_bytes_max + 4095ULL) & ~4095ULL);
+}
 
 std::string no_ceiling_reason(const ServingOptions& options) {
   if (options.scheduler.load_mode == LoadMode::kAsync) {
@@ -53,8 +51,7 @@ ServingLoop::~ServingLoop() {
 Result<std::unique_ptr<ServingLoop>> ServingLoop::open(std::vector<ServingShard> shards,
                                                        const ServingOptions& options) {
   std::unique_ptr<ServingLoop> loop(new ServingLoop(std::move(shards), options));
-  const std::uint64_t slabs = slabs_wanted(options) * loop->shards_.size();
-  auto memory = BufferPool::open({slabs * ((options.block_bytes_max + 4095ULL) & ~4095ULL),
+  auto memory = BufferPool::open({loop->shards_.size() * serving_memory_bytes(options),
                                   options.block_bytes_max, -1, options.backing});
   if (!memory) return failure(memory.error());
   loop->memory_ = std::move(*memory);
@@ -360,33 +357,6 @@ RankRun ServingLoop::take_run() {
   collect_drained();
   collect_staged();
   return std::move(run_);
-}
-
-Result<RankRun> play_serving(ServingLoop& loop, Engine& engine, const Mode& mode,
-                             const Clock& clock,
-                             const std::function<void(std::uint32_t)>& on_progress) {
-  if (Status status = engine.set_mode(mode); !status.is_ok()) return failure(status);
-  engine.take_step_records();
-  const EngineStats before = engine.stats();
-  if (Status status = loop.begin(mode, clock.now()); !status.is_ok()) return failure(status);
-  // A forward pass is a timer: the kernel's usual 50 us of slack would lengthen each.
-  ::prctl(PR_SET_TIMERSLACK, kTimerSlack_ns);
-  while (!loop.done()) {
-    const Nanos next = loop.act(clock.now());
-    if (loop.done()) break;
-    if (on_progress) on_progress(loop.finished());
-    const Nanos now = clock.now();
-    const Nanos until = std::min(next, now + kSlice_ns);
-    if (!loop.work_on_payloads(clock, until) && until > now) loop.wait(clock, until);
-  }
-  ::prctl(PR_SET_TIMERSLACK, 0);  // back to the usual
-  const bool at_rest = wait_at_rest(engine, clock, clock.now() + kRest_ns);
-  RankRun run = loop.take_run();
-  run.before = before;
-  run.at_rest = at_rest;
-  run.after = engine.stats();
-  run.records = engine.take_step_records();
-  return run;
 }
 
 }  // namespace kvstream

@@ -62,6 +62,7 @@ class ServingLoop final : private ExternalCache {
   Nanos act(Nanos now);
   bool done() const { return phase_ == Phase::kDone; }
   std::uint32_t finished() const { return finished_; }
+  std::span<const ServingShard> shards() const { return shards_; }
   /// Grows with each load and save that is handed to an engine.
   std::uint64_t submissions() const { return submissions_; }
   /// Makes and compares payloads until `until`; false when there is nothing to do.
@@ -176,9 +177,12 @@ class ServingLoop final : private ExternalCache {
   absl::flat_hash_set<BlockKey> seen_;
 };
 
-/// Plays all requests in real time on the calling thread, and waits until the engine is at rest.
-Result<RankRun> play_serving(ServingLoop& loop, Engine& engine, const Mode& mode,
-                             const Clock& clock,
-                             const std::function<void(std::uint32_t)>& on_progress);
+/// What a loop of these options takes for the blocks of one shard.
+std::uint64_t serving_memory_bytes(const ServingOptions& options);
+
+/// Plays all requests in real time on the calling thread, and waits until the engines are at rest.
+/// One a shard: the loop's figures stand at shard 0, its engine's at each.
+Result<std::vector<RankRun>> play_serving(ServingLoop& loop, const Mode& mode, const Clock& clock,
+                                          const std::function<void(std::uint32_t)>& on_progress);
 
 }  // namespace kvstream

@@ -14,7 +14,7 @@ namespace kvstream {
 /// Owned by the replay; called by all ranks together, outside measured time.
 class StartContents {
  public:
-  /// `mine`: this rank's requests. All of it outlives this.
+  /// `mine`: this rank's requests, keys of shard 0. All of it outlives this.
   StartContents(const ReplayOptions& options, const ReplayParts& parts,
                 std::span<const TraceRequest> mine);
 
@@ -31,15 +31,17 @@ class StartContents {
 
  private:
   Result<PrefillAnswer> simulate();
-  void hold_all();
+  std::vector<BlockPlace> hold_all() const;
+  /// The same blocks for every shard, each under keys of its own.
+  void want(const std::vector<BlockPlace>& places);
+  void keep_what_is_there();
   PutOptions put_options(const char* what) const;
 
   const ReplayOptions& options_;
   const ReplayParts& parts_;
   Group& group_;
-  Engine& engine_;
   std::span<const TraceRequest> mine_;
-  std::vector<BlockPlace> wanted_;
+  std::vector<std::vector<BlockPlace>> wanted_;  ///< by shard
   bool copies_everywhere_ = false;
   nlohmann::json report_ = nullptr;
 };

@@ -329,7 +329,7 @@ bool is_per_rank(const VirtualTier& tier) {
 BlockKey shard_key(const BlockKey& key, std::uint32_t shard) {
   BlockKey other = key;
   for (std::size_t i = 0; i < 4; ++i) {
-    other.bytes[12 + i] ^= static_cast<std::uint8_t>((shard * 0x9E3779B1U) >> (8 * i));
+    other.bytes[4 + i] ^= static_cast<std::uint8_t>((shard * 0x9E3779B1U) >> (8 * i));
   }
   return other;
 }

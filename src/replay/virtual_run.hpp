@@ -48,7 +48,7 @@ struct VirtualWork {
   std::string catalog_hash;
 };
 
-/// A key of another shard of the same block; shard 0 keeps the key.
+/// A key of another shard of the same block, of another low64(); shard 0 keeps the key.
 BlockKey shard_key(const BlockKey& key, std::uint32_t shard);
 
 /// Splits requests over ranks (TraceRequest::rank) and shards, and plays `earlier` against LRU

@@ -9,6 +9,8 @@ constexpr std::uint64_t bit_of(std::uint8_t tier) { return std::uint64_t{1} << t
 /// How many blocks leave a tier at once when it is full.
 constexpr std::uint32_t kEvictAtOnce = 4;
 constexpr Nanos kLookAgain = 2 * kMillisecond;
+constexpr double kPriorRate = 1;  // bytes per ns, of a tier that has written nothing yet
+constexpr double kLagBlocks = 8;
 
 }  // namespace
 
@@ -19,7 +21,8 @@ WriteBackPump::WriteBackPump(Options options, std::vector<Target> targets, Catal
       catalog_(catalog),
       host_(host),
       queues_(targets_.size()),
-      counters_(targets_.size()) {}
+      counters_(targets_.size()),
+      taken_ns_(targets_.size(), 0.0) {}
 
 bool WriteBackPump::wants(const Item& item, std::uint8_t tier) const {
   return item.used && ((item.all | item.any) & bit_of(tier)) != 0;
@@ -58,21 +61,46 @@ void WriteBackPump::enqueue(const PumpBlock& block, Nanos now) {
   finish_if_done(index);
 }
 
+/// Of the tiers that have room the one that has taken the least time of shared blocks: so they
+/// spread in proportion to write speed, also while every tier has room.
+std::uint8_t WriteBackPump::next_in_turn(std::uint64_t candidates) const {
+  std::uint8_t best = kTiersMax;
+  for (std::uint8_t tier = 0; tier < targets_.size(); ++tier) {
+    if ((candidates & bit_of(tier)) == 0) continue;
+    if (best == kTiersMax || taken_ns_[tier] < taken_ns_[best]) best = tier;
+  }
+  return best;
+}
+
+void WriteBackPump::took(std::uint8_t tier, std::uint32_t bytes) {
+  const auto time_of = [&](std::uint8_t t, double size) {
+    const double rate = targets_[t].device->write_rate_bytes_per_ns();
+    return size / (rate > 0 ? rate : kPriorRate);
+  };
+  taken_ns_[tier] += time_of(tier, bytes);
+  // One that had no room for long does not take everything once it has.
+  for (std::uint8_t t = 0; t < targets_.size(); ++t) {
+    taken_ns_[t] = std::max(taken_ns_[t], taken_ns_[tier] - time_of(t, kLagBlocks * bytes));
+  }
+}
+
 Nanos WriteBackPump::turn(Nanos now) {
   Nanos again = kNever;
-  for (std::uint8_t tier = 0; tier < targets_.size(); ++tier) {
+  std::uint64_t candidates = 0;
+  for (std::uint8_t tier = 0; tier < targets_.size(); ++tier) candidates |= bit_of(tier);
+  for (std::uint8_t tier = next_in_turn(candidates); tier != kTiersMax;
+       tier = next_in_turn(candidates)) {
     auto& queue = queues_[tier];
-    while (!queue.empty()) {
-      const auto outcome = start(tier, queue.front(), now);
-      if (outcome == Start::kBlocked) {
-        // What is in flight will end, and that is a turn; only a slot that chores make is not.
-        if (targets_[tier].device->reads_in_flight() + targets_[tier].device->writes_in_flight() ==
-            0) {
-          again = std::min(again, now + kLookAgain);
-        }
-        break;
-      }
+    const auto outcome = queue.empty() ? Start::kBlocked : start(tier, queue.front(), now);
+    if (outcome != Start::kBlocked) {
       queue.pop_front();
+      continue;
+    }
+    candidates &= ~bit_of(tier);
+    // What is in flight will end, and that is a turn; only a slot that chores make is not.
+    const Device& device = *targets_[tier].device;
+    if (!queue.empty() && device.reads_in_flight() + device.writes_in_flight() == 0) {
+      again = std::min(again, now + kLookAgain);
     }
   }
   return again;
@@ -109,7 +137,10 @@ WriteBackPump::Start WriteBackPump::start(std::uint8_t tier, std::uint32_t index
   device->on_submit(Device::Kind::kWrite, size, now);
   item.writes[tier] = {*slot, now};
   item.all &= ~bit_of(tier);
-  if ((item.any & bit_of(tier)) != 0) item.any = 0;  // claimed: the others need not
+  if ((item.any & bit_of(tier)) != 0) {
+    took(tier, size);
+    item.any = 0;  // claimed: the others need not
+  }
   ++item.writing;
   ++in_flight_;
   return Start::kStarted;

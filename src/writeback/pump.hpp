@@ -84,6 +84,8 @@ class WriteBackPump {
   enum class Start : std::uint8_t { kStarted, kSkipped, kBlocked };
 
   Start start(std::uint8_t tier, std::uint32_t item, Nanos now);
+  std::uint8_t next_in_turn(std::uint64_t candidates) const;
+  void took(std::uint8_t tier, std::uint32_t bytes);
   Result<SlotRef> reserve(std::uint8_t tier, std::uint32_t size_bytes);
   void give_up(std::uint8_t tier, Item& item);
   /// A block that any tier may take is offered again to those that have not failed it.
@@ -99,6 +101,8 @@ class WriteBackPump {
   std::vector<std::uint32_t> unused_;
   std::vector<std::deque<std::uint32_t>> queues_;  ///< one a tier
   std::vector<PumpTierCounters> counters_;
+  /// Time that each tier has taken of what any could have had: bytes over its write rate.
+  std::vector<double> taken_ns_;
   std::uint64_t items_used_ = 0, in_flight_ = 0;
 };
 

@@ -83,6 +83,66 @@ TEST_P(ReplayOnRanks, EveryRanksBytesAreRightAndTheJobsAccountsClose) {
   }
 }
 
+TEST_P(ReplayOnRanks, ShardsOfAllRanksFindEachOthersBlocksAndNoByteIsWrong) {
+  if (GetParam() > 2) GTEST_SKIP() << "two ranks with two engines each are enough for two cores";
+  const Ran ran = run({"replay",
+                       "--documents",
+                       "6",
+                       "--document-tokens",
+                       "3000",
+                       "--skip",
+                       "24",
+                       "--prefill-store",
+                       "--requests",
+                       "24",
+                       "--engine",
+                       "vllm",
+                       "--shards",
+                       "2",
+                       "--device-prefix-cache",
+                       "off",
+                       "--sequences",
+                       "2",
+                       "--device-kv",
+                       "4GiB",
+                       "--calibrate",
+                       "off",
+                       "--log",
+                       "warn",
+                       "--pool",
+                       "32MiB",
+                       "--policy",
+                       "serial,completion",
+                       "--pairs",
+                       "2",
+                       "--replication",
+                       "all",
+                       "--json",
+                       path("run.json"),
+                       "--tier",
+                       "nvme=nvme:" + path("nvme") + ",cap=128MiB",
+                       "--tier",
+                       "pfs=pfs:" + path("pfs") + ",cap=128MiB"});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  std::ifstream in(path("run.json"));
+  const json report = json::parse(in, nullptr, false);
+  ASSERT_EQ(report.at("runs").size(), 4U);
+  for (const auto& one : report.at("runs")) {
+    EXPECT_EQ(one.at("ranks"), GetParam());
+    EXPECT_EQ(one.at("shards"), 2);
+    EXPECT_EQ(one.at("requests"), 24);
+    EXPECT_EQ(one.at("checks").at("wrong_bytes"), 0);
+    EXPECT_EQ(one.at("checks").at("accounts_closed"), true)
+        << one.at("checks").at("account_that_is_open");
+    EXPECT_GT(one.at("blocks").at("hit_ratio").get<double>(), 0.5);
+  }
+  // An engine a shard of a rank, each a writer of its own.
+  for (int writer = 0; writer < 2 * GetParam(); ++writer) {
+    const std::string place = path("nvme") + "/r" + std::to_string(writer);
+    EXPECT_TRUE(std::filesystem::exists(place + "/s0.seg")) << place;
+  }
+}
+
 TEST_P(ReplayOnRanks, BadInputIsSaidOnceAndAllRanksEnd) {
   const Ran ran = run({"replay", "/no/such/trace.jsonl"});
   EXPECT_EQ(ran.code, 2) << ran.err;

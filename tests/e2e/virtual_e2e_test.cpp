@@ -168,9 +168,9 @@ TEST_F(VirtualEndToEnd, WhatOnlyVirtualTimeHasIsRefusedInRealTime) {
   for (const char* engine : {"plain", "vllm"}) {
     const std::vector<std::string> real = {"replay", "documents", "--log",
                                            "warn",   "--engine",  engine};
-    expect_bad(real, {"--shards", "2"}, "--virtual-time");
     expect_bad(real, {"--load", "0.7"}, "--virtual-time");
   }
+  expect_bad({"replay", "documents", "--log", "warn"}, {"--shards", "2"}, "--engine vllm");
 }
 
 TEST_F(VirtualEndToEnd, AHostTierKeepsTheOneRateThatItWasGiven) {
