@@ -1,6 +1,7 @@
 // How many bytes of writes a device is given at once while it has no reads to do.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -19,7 +20,9 @@ class WriteWindow {
   void on_complete(std::uint32_t bytes, Nanos submitted, bool good, Nanos now);
   std::uint64_t window_bytes() const { return window_; }
   std::uint64_t bytes_in_flight() const { return bytes_; }
-  bool has_room() const { return bytes_ + mean_ <= window_; }
+  /// To the nearest block, and two of the size that is common now at the least: a block that is a
+  /// little larger than most must not keep the second out.
+  bool has_room() const { return bytes_ + mean_ / 2 <= std::max(window_, 2 * mean_); }
   /// Bytes per ns while writes were in flight, of late; 0 until some have ended.
   double rate_bytes_per_ns() const { return busy_ns_ > 0 ? busy_bytes_ / busy_ns_ : 0; }
 

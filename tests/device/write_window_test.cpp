@@ -46,6 +46,51 @@ TEST(WriteWindow, DoublesAtMostOnceARound) {
   EXPECT_LE(after_one_round, 4ULL * kBlock);
 }
 
+TEST(WriteWindow, HasRoomForTwoBlocksAlsoAfterSmallerOnes) {
+  WriteWindow window(kBlock);
+  Nanos now = 0;
+  // A device without latency: rounds of half blocks leave a window of two of those.
+  for (int i = 0; i < 400; ++i) {
+    while (window.has_room()) window.on_submit(kBlock / 2, now);
+    window.on_complete(kBlock / 2, now, true, now + kMillisecond);
+    now += kMillisecond;
+  }
+  for (; window.bytes_in_flight() > 0; ++now) window.on_complete(kBlock / 2, now, true, now + 1);
+  ASSERT_LT(window.window_bytes(), 2ULL * kBlock);
+  for (int i = 0; i < 40; ++i) {
+    window.on_submit(kBlock, now);
+    EXPECT_TRUE(window.has_room()) << "one block keeps the second out, after " << i;
+    window.on_complete(kBlock, now, true, now + 1);
+    now += 2;
+  }
+}
+
+TEST(WriteWindow, ABlockLargerThanMostLeavesRoomForASecond) {
+  WriteWindow window(kBlock);
+  Nanos now = 0;
+  for (int i = 0; i < 200; ++i) {  // every fourth block is a prompt's last, and half as large
+    window.on_submit(i % 4 == 3 ? kBlock / 2 : kBlock, now);
+    window.on_complete(i % 4 == 3 ? kBlock / 2 : kBlock, now, true, now + kMillisecond);
+    now += 2 * kMillisecond;
+  }
+  window.on_submit(kBlock, now);
+  EXPECT_TRUE(window.has_room());
+  window.on_submit(kBlock, now);
+  EXPECT_FALSE(window.has_room());
+}
+
+TEST(WriteWindow, RateIsThatOfBusyTime) {
+  WriteWindow window(kBlock);
+  EXPECT_EQ(window.rate_bytes_per_ns(), 0);
+  Nanos now = 0;
+  for (int i = 0; i < 50; ++i) {
+    window.on_submit(kBlock, now);
+    window.on_complete(kBlock, now, true, now + 2 * kMillisecond);
+    now += 100 * kMillisecond;  // idle most of the time
+  }
+  EXPECT_NEAR(window.rate_bytes_per_ns(), kBlock / 2e6, 1e-6);
+}
+
 TEST(WriteWindow, FailedWritesTeachNothing) {
   WriteWindow window(kBlock);
   for (int i = 0; i < 100; ++i) {

@@ -123,6 +123,31 @@ TEST_F(PumpTest, BlocksSpreadToTheTierThatHasRoom) {
   EXPECT_EQ(tiers_[1].writes.size(), 2U);
 }
 
+TEST_F(PumpTest, BlocksSpreadByWriteSpeedAlsoWhileEveryTierHasRoom) {
+  // One block at a time: each tier could take them all. The first takes three times as long.
+  const Nanos takes[2] = {300 * kMicrosecond, 100 * kMicrosecond};
+  std::uint64_t count[2] = {0, 0};
+  for (int i = 0; i < 400; ++i) {
+    const std::uint64_t number = 1 + i % 3;
+    catalog_.retract(block(number, 0, 0).block.key,
+                     find(number).count > 0 ? find(number).at[0] : Replica{});
+    std::vector<Victim> freed(4);
+    for (auto n = catalog_.take_freed(freed); n > 0; n = catalog_.take_freed(freed)) {
+      for (std::size_t v = 0; v < n; ++v) tiers_[freed[v].replica.tier].free(freed[v].replica.at);
+    }
+    pump_.enqueue(block(number, 0, 0b11), now_);
+    pump_.turn(now_);
+    const std::uint8_t tier = tiers_[0].writes.empty() ? 1 : 0;
+    ASSERT_EQ(tiers_[tier].writes.size(), 1U);
+    ++count[tier];
+    now_ += takes[tier];
+    complete_all(tier);
+    now_ += kMillisecond;
+  }
+  const double ratio = static_cast<double>(count[1]) / static_cast<double>(count[0]);
+  EXPECT_NEAR(ratio, 3, 0.4) << count[0] << " and " << count[1];
+}
+
 TEST_F(PumpTest, AllMeansACopyInEachTier) {
   pump_.enqueue(block(1, 0b11, 0), now_);
   pump_.turn(now_);
