@@ -57,6 +57,7 @@ class Device {
   /// Writes that may start now: by a window of their own, and beside reads within theirs too.
   std::uint32_t free_write_places() const;
   double write_rate_bytes_per_ns() const { return write_window_.rate_bytes_per_ns(); }
+  std::uint64_t write_bytes_in_flight() const { return write_window_.bytes_in_flight(); }
   std::uint32_t reads_in_flight() const { return reads_; }
   std::uint32_t writes_in_flight() const { return writes_; }
   std::uint64_t bytes_in_flight() const { return bytes_; }

@@ -5,7 +5,7 @@
 namespace kvstream {
 namespace {
 
-constexpr double kBusyKept_ns = 0.25e9;  // as long as reads' rates look back
+constexpr double kBusyKept_ns = 0.25e9;  // as long as reads look back
 
 }  // namespace
 

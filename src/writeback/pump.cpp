@@ -11,6 +11,7 @@ constexpr std::uint32_t kEvictAtOnce = 4;
 constexpr Nanos kLookAgain = 2 * kMillisecond;
 constexpr double kPriorRate = 1;  // bytes per ns, of a tier that has written nothing yet
 constexpr double kLagBlocks = 8;
+constexpr double kPatience = 4;  // times the own finish
 
 }  // namespace
 
@@ -84,6 +85,34 @@ void WriteBackPump::took(std::uint8_t tier, std::uint32_t bytes) {
   }
 }
 
+/// The tail rule of reads, for a block that any tier may take: left to one that will have written
+/// it sooner, unless so much is queued that the others are busy for longer than this tier needs.
+/// What has waited for a while is declined by nobody.
+bool WriteBackPump::declines(std::uint8_t tier, const Item& item, Nanos now) const {
+  const auto size = static_cast<double>(item.block.block.size_bytes);
+  const auto finish_ns = [&](std::uint8_t t, double rate) {
+    return (static_cast<double>(targets_[t].device->write_bytes_in_flight()) + size) / rate;
+  };
+  const double own = targets_[tier].device->write_rate_bytes_per_ns();
+  double others = 0, in_flight = 0, soonest = 0;
+  for (std::uint8_t t = 0; t < targets_.size(); ++t) {
+    if (t == tier || (item.any & bit_of(t)) == 0) continue;
+    const Device& device = *targets_[t].device;
+    const double rate = device.write_rate_bytes_per_ns();
+    // Only one that is at work is sure to come back for it.
+    if (rate <= 0 || device.writes_in_flight() == 0) continue;
+    others += rate;
+    in_flight += static_cast<double>(device.write_bytes_in_flight());
+    const double finish = finish_ns(t, rate);
+    soonest = soonest == 0 ? finish : std::min(soonest, finish);
+  }
+  if (own <= 0 || others <= 0) return false;
+  const double mine = finish_ns(tier, own);
+  const double backlog = static_cast<double>(queues_[tier].size()) * size + in_flight;
+  if (mine <= std::max(soonest, backlog / others)) return false;
+  return static_cast<double>(now - item.since) < kPatience * mine;
+}
+
 Nanos WriteBackPump::turn(Nanos now) {
   Nanos again = kNever;
   std::uint64_t candidates = 0;
@@ -112,6 +141,7 @@ WriteBackPump::Start WriteBackPump::start(std::uint8_t tier, std::uint32_t index
   const auto [target, device] = targets_[tier];
   const auto size = item.block.block.size_bytes;
   if (device->free_write_places() == 0) return Start::kBlocked;
+  if ((item.any & bit_of(tier)) != 0 && declines(tier, item, now)) return Start::kBlocked;
   const bool reads_wait = host_.reads_wait(tier);
   if (reads_wait && !device->write_credit_covers(size)) return Start::kBlocked;
   const auto slot = reserve(tier, size);

@@ -86,6 +86,7 @@ class WriteBackPump {
   Start start(std::uint8_t tier, std::uint32_t item, Nanos now);
   std::uint8_t next_in_turn(std::uint64_t candidates) const;
   void took(std::uint8_t tier, std::uint32_t bytes);
+  bool declines(std::uint8_t tier, const Item& item, Nanos now) const;
   Result<SlotRef> reserve(std::uint8_t tier, std::uint32_t size_bytes);
   void give_up(std::uint8_t tier, Item& item);
   /// A block that any tier may take is offered again to those that have not failed it.

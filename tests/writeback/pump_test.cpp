@@ -148,6 +148,40 @@ TEST_F(PumpTest, BlocksSpreadByWriteSpeedAlsoWhileEveryTierHasRoom) {
   EXPECT_NEAR(ratio, 3, 0.4) << count[0] << " and " << count[1];
 }
 
+TEST_F(PumpTest, ASlowTierLeavesTheLastBlockToAFastOneThatIsAtWork) {
+  // Both have shown their speed: the second is ten times as fast.
+  for (std::uint8_t tier = 0; tier < 2; ++tier) {
+    pump_.enqueue(block(1 + tier, std::uint64_t{1} << tier, 0), now_);
+    pump_.turn(now_);
+    now_ += tier == 0 ? kMillisecond : 100 * kMicrosecond;
+    complete_all(tier);
+  }
+  pump_.enqueue(block(3, 0b10, 0), now_);  // the fast one is at work
+  pump_.turn(now_);
+  ASSERT_EQ(tiers_[1].writes.size(), 1U);
+  tiers_[1].in_flight_max = 1;  // and has no place
+  pump_.enqueue(block(4, 0, 0b11), now_);
+  EXPECT_NE(pump_.turn(now_), kNever) << "somebody has to look again";
+  EXPECT_TRUE(tiers_[0].writes.empty()) << "1 ms alone, 0.2 ms behind the other";
+  // It comes late: what has waited for long is declined by nobody.
+  now_ += 10 * kMillisecond;
+  pump_.turn(now_);
+  EXPECT_EQ(tiers_[0].writes.size(), 1U);
+}
+
+TEST_F(PumpTest, ASlowTierTakesItsPartOfABacklog) {
+  for (std::uint8_t tier = 0; tier < 2; ++tier) {
+    pump_.enqueue(block(1 + tier, std::uint64_t{1} << tier, 0), now_);
+    pump_.turn(now_);
+    now_ += tier == 0 ? 400 * kMicrosecond : 100 * kMicrosecond;
+    complete_all(tier);
+  }
+  tiers_[1].in_flight_max = 1;
+  for (std::uint64_t i = 10; i < 30; ++i) pump_.enqueue(block(i, 0, 0b11), now_);
+  pump_.turn(now_);
+  EXPECT_GE(tiers_[0].writes.size(), 1U);
+}
+
 TEST_F(PumpTest, AllMeansACopyInEachTier) {
   pump_.enqueue(block(1, 0b11, 0), now_);
   pump_.turn(now_);
