@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <optional>
 
 #include "core/keys.hpp"
 #include "core/logging.hpp"
@@ -12,6 +13,7 @@
 #include "launch/exit_codes.hpp"
 #include "launch/run_files.hpp"
 #include "launch/signals.hpp"
+#include "launch/temporary_folder.hpp"
 #include "replay/fit.hpp"
 
 namespace kvstream {
@@ -30,17 +32,8 @@ constexpr Nanos kCloseMax = 10 * kSecond;
 Result<DeviceModel> fit_one(TierPart& part, const TierContext& context, FitOptions options) {
   auto made = part.make(part.spec, context);
   if (!made) return failure(made.error());
-  std::unique_ptr<Tier> tier;
-  ThreadedTier* adapter = nullptr;
-  std::uint32_t io_threads = 0;
-  if (auto* blocking = std::get_if<std::unique_ptr<BlockingTier>>(&*made)) {
-    auto threaded = ThreadedTier::open(std::move(*blocking), SteadyClock::instance());
-    adapter = threaded.get();
-    tier = std::move(threaded);
-  } else {
-    tier = std::move(std::get<std::unique_ptr<Tier>>(*made));
-  }
-  io_threads = tier->traits().io_threads;
+  auto [tier, adapter] = adapt(std::move(*made), SteadyClock::instance());
+  const std::uint32_t io_threads = tier->traits().io_threads;
   if (part.wrap) {
     auto wrapped = part.wrap(std::move(tier));
     if (!wrapped) return failure(wrapped.error());
@@ -93,16 +86,15 @@ Result<Fit> BenchCommand::measure_fit(const TierKinds& kinds) {
                      fmt::format("tier {}: failed to make the directory {} ({}); name another",
                                  spec.name, spec.path, error.message()));
     }
+    std::optional<TemporaryFolder> removed;
+    if (folder) removed.emplace(spec.path, FolderRole::kRemover);
     fmt::print(stderr, "measuring tier {} ...\n", spec.name);
-    const auto model = [&]() -> Result<DeviceModel> {
-      auto parts = make_tier_parts(std::span(&spec, 1), context, kinds);
-      if (!parts) return failure(parts.error());
-      FitOptions options;
-      options.block_bytes = context.block_bytes_max;
-      if (spec.throttle.any()) options.burst_ns = ThrottleControl::kBurstNs;
-      return fit_one(parts->parts.front(), context, options);
-    }();
-    if (folder) std::filesystem::remove_all(spec.path, error);
+    auto parts = make_tier_parts(std::span(&spec, 1), context, kinds);
+    if (!parts) return failure(parts.error());
+    FitOptions options;
+    options.block_bytes = context.block_bytes_max;
+    if (spec.throttle.any()) options.burst_ns = ThrottleControl::kBurstNs;
+    const auto model = fit_one(parts->parts.front(), context, options);
     if (!model) return failure(model.error());
     fit.tiers[spec.name] = *model;
   }

@@ -28,11 +28,6 @@ constexpr Nanos kClose_ns = 60 * kSecond;
 constexpr std::uint64_t kTemporaryHostCap = 128ULL << 20U;
 constexpr std::uint64_t kTemporaryDiskCap = 1ULL << 30U;
 
-Visibility visibility_of(const std::string& kind) {
-  if (kind == "host") return Visibility::kRank;
-  return kind == "nvme" ? Visibility::kNode : Visibility::kJob;
-}
-
 std::uint64_t bytes_below(const std::string& path) {
   std::uint64_t sum = 0;
   std::error_code error;
@@ -92,6 +87,11 @@ Status check_disks(const std::vector<TierSpec>& tiers) {
 }
 
 }  // namespace
+
+Visibility visibility_of(const std::string& kind) {
+  if (kind == "host") return Visibility::kRank;
+  return kind == "nvme" ? Visibility::kNode : Visibility::kJob;
+}
 
 Result<std::unique_ptr<Job>> Job::open(Bootstrap& bootstrap, JobOptions options) {
   std::unique_ptr<Job> job(new Job(bootstrap, std::move(options)));

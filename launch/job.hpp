@@ -16,6 +16,9 @@
 
 namespace kvstream {
 
+/// Who can read what a rank writes into a tier of this kind.
+Visibility visibility_of(const std::string& kind);
+
 struct JobOptions {
   EngineConfig config;       ///< a rank's; without tiers: a temporary set is made
   std::uint32_t shards = 1;  ///< tensor-parallel parts of a rank, each with an engine

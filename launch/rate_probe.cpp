@@ -8,11 +8,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <span>
 
 #include "core/checksum.hpp"
 #include "engine/threaded_tier.hpp"
+#include "launch/temporary_folder.hpp"
 #include "replay/random.hpp"
 #include "tiers/throttled_tier.hpp"
 
@@ -27,31 +27,6 @@ constexpr std::uint32_t kInFlightMin = 16, kInFlightMax = 48, kBlocksMax = 64;
 constexpr std::uint32_t kCapFactor = 4;  ///< segments, logs and slack beside the blocks
 constexpr Nanos kWriteMax = 30 * kSecond;
 constexpr int kChoresMax = 1000;
-
-/// A folder that goes with its contents.
-class ScratchPlace {
- public:
-  static Result<std::shared_ptr<ScratchPlace>> make(const std::string& directory) {
-    std::string path = directory + "/.calibration-XXXXXX";
-    if (::mkdtemp(path.data()) == nullptr) {
-      return failure(Code::kIoError, fmt::format("failed to make a folder in {} ({})", directory,
-                                                 std::strerror(errno)));
-    }
-    return std::make_shared<ScratchPlace>(std::move(path));
-  }
-  explicit ScratchPlace(std::string path) : path_(std::move(path)) {}
-  ~ScratchPlace() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  ScratchPlace(const ScratchPlace&) = delete;
-  ScratchPlace& operator=(const ScratchPlace&) = delete;
-  /// Two levels down: what looks for writers in the run's own directory finds none here.
-  std::string inside() const { return path_ + "/tier"; }
-
- private:
-  std::string path_;
-};
 
 struct FreeMemory {
   void operator()(std::byte* data) const { std::free(data); }
@@ -141,18 +116,18 @@ Result<RateProbe> open_rate_probe(const TierSpec& spec, const TierContext& conte
   RateProbe probe;
   probe.in_flight = shape.in_flight;
   if (!spec.path.empty()) {
-    auto place = ScratchPlace::make(spec.path);
-    if (!place) return failure(place.error());
-    inner.path = (*place)->inside();
-    probe.place = *place;
+    std::string folder = spec.path + "/.calibration-XXXXXX";
+    if (::mkdtemp(folder.data()) == nullptr) {
+      return failure(Code::kIoError, fmt::format("failed to make a folder in {} ({})", spec.path,
+                                                 std::strerror(errno)));
+    }
+    probe.place = std::make_shared<TemporaryFolder>(folder, FolderRole::kRemover);
+    // Two levels down: what looks for writers in the run's own directory finds none here.
+    inner.path = folder + "/tier";
   }
   auto made = make(inner, alone);
   if (!made) return failure(made.error());
-  if (auto* blocking = std::get_if<std::unique_ptr<BlockingTier>>(&*made)) {
-    probe.tier = ThreadedTier::open(std::move(*blocking), *context.clock);
-  } else {
-    probe.tier = std::move(std::get<std::unique_ptr<Tier>>(*made));
-  }
+  probe.tier = adapt(std::move(*made), *context.clock).tier;
   if (Status status = write_blocks(probe, shape, *context.clock); !status.is_ok()) {
     return failure(status);
   }

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "core/units.hpp"
+#include "launch/job.hpp"
 #include "replay/fit_file.hpp"
 
 namespace kvstream {
@@ -21,11 +22,6 @@ constexpr double kMemoryRate = 20e9;
 /// for writes).
 constexpr std::uint64_t kPoolBlocksMin = 512;
 constexpr std::uint64_t kPoolSteps = 16;
-
-Visibility visibility_of(const std::string& kind) {
-  if (kind == "host") return Visibility::kRank;
-  return kind == "nvme" ? Visibility::kNode : Visibility::kJob;
-}
 
 Result<DeviceModel> model_of(const TierSpec& spec, const Fit& fit, bool fitted, double rate_scale) {
   const auto found = fit.tiers.find(spec.name);

@@ -113,13 +113,9 @@ Status EngineImpl::open_tier(TierPart& part) {
   if (!made) return made.error();
   TierSeat seat;
   seat.spec = part.spec;
-  if (auto* blocking = std::get_if<std::unique_ptr<BlockingTier>>(&*made)) {
-    auto adapter = ThreadedTier::open(std::move(*blocking), clock_);
-    seat.adapter = adapter.get();
-    seat.tier = std::move(adapter);
-  } else {
-    seat.tier = std::move(std::get<std::unique_ptr<Tier>>(*made));
-  }
+  AdaptedTier adapted = adapt(std::move(*made), clock_);
+  seat.adapter = adapted.adapter;
+  seat.tier = std::move(adapted.tier);
   if (part.wrap) {
     auto wrapped = part.wrap(std::move(seat.tier));
     if (!wrapped) return wrapped.error();

@@ -147,4 +147,12 @@ void ThreadedTier::recheck(const CatalogChange& seen) { shared_->tier->recheck(s
 Status ThreadedTier::chore() { return shared_->tier->chore(); }
 TierReport ThreadedTier::report() const { return shared_->tier->report(); }
 
+AdaptedTier adapt(AnyTier made, const Clock& clock) {
+  auto* blocking = std::get_if<std::unique_ptr<BlockingTier>>(&made);
+  if (blocking == nullptr) return {std::move(std::get<std::unique_ptr<Tier>>(made)), nullptr};
+  auto threaded = ThreadedTier::open(std::move(*blocking), clock);
+  ThreadedTier* adapter = threaded.get();
+  return {std::move(threaded), adapter};
+}
+
 }  // namespace kvstream

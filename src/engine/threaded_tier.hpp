@@ -47,4 +47,11 @@ class ThreadedTier final : public Tier {
   std::uint32_t in_flight_ = 0;  ///< progress thread only
 };
 
+/// What a factory made, as a Tier; `adapter` is `tier` itself where the calls block, else null.
+struct AdaptedTier {
+  std::unique_ptr<Tier> tier;
+  ThreadedTier* adapter = nullptr;
+};
+AdaptedTier adapt(AnyTier made, const Clock& clock);
+
 }  // namespace kvstream

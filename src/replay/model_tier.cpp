@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/units.hpp"
+#include "memory/mapping.hpp"
 
 namespace kvstream {
 namespace {
@@ -31,8 +32,7 @@ TierTraits traits_of(const TierSpec& spec, const ModelDevice& device, Visibility
 
 std::unique_ptr<ModelTier> ModelStore::open(std::uint32_t node, std::uint32_t writers,
                                             ModelDevice& device, const Clock& clock) {
-  const std::uint64_t slot =
-      (std::uint64_t{options_.block_bytes_max} + kSlotAlign - 1) / kSlotAlign * kSlotAlign;
+  const std::uint64_t slot = round_up(options_.block_bytes_max, kSlotAlign);
   const std::uint64_t slots = options_.spec.cap_bytes / std::max(1U, writers) / slot;
   std::unique_ptr<ModelTier> tier(new ModelTier(*this, static_cast<std::uint32_t>(members_.size()),
                                                 node, slots, device, clock));
@@ -80,8 +80,7 @@ ModelTier::ModelTier(ModelStore& store, std::uint32_t segment, std::uint32_t nod
       device_(device),
       clock_(clock),
       traits_(traits_of(store.options().spec, device, store.options().visibility)),
-      slot_bytes_((std::uint64_t{store.options().block_bytes_max} + kSlotAlign - 1) / kSlotAlign *
-                  kSlotAlign),
+      slot_bytes_(round_up(store.options().block_bytes_max, kSlotAlign)),
       slots_(slots),
       free_(slots) {
   std::iota(free_.rbegin(), free_.rend(), 0U);

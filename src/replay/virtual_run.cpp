@@ -8,6 +8,7 @@
 
 #include "core/checksum.hpp"
 #include "engine/driven_engine.hpp"
+#include "memory/mapping.hpp"
 #include "replay/model_tier.hpp"
 
 namespace kvstream {
@@ -42,7 +43,7 @@ std::uint32_t writers_of(const VirtualOptions& options, const VirtualTier& tier,
 }
 
 std::uint64_t slot_bytes(const VirtualOptions& options) {
-  return (std::uint64_t{options.settings.block_bytes_max} + 4095) / 4096 * 4096;
+  return round_up(options.settings.block_bytes_max, kSmallPageBytes);
 }
 
 std::string hash_of(const std::vector<std::vector<BlockPlace>>& places) {
