@@ -523,5 +523,18 @@ TEST_F(EngineTest, ManyCallersAtOnceGetTheirOwnBytes) {
   expect_accounts_closed();
 }
 
+TEST_F(EngineTest, TouchedBlocksAreTheLastToBeEvicted) {
+  open({{.name = "nvme", .cap_bytes = 16ULL * kTestBlock}});
+  ASSERT_EQ(save(0, 16).published, 16U);
+  std::vector<BlockKey> oldest;
+  for (std::uint64_t i = 0; i < 4; ++i) oldest.push_back(test_key(i));
+  engine_->touch(oldest);
+  ASSERT_EQ(save(16, 4).published, 4U);  // a full tier lets four go
+  const LookupRequest asked{oldest};
+  const auto answer = engine_->lookup({&asked, 1}).front();
+  EXPECT_EQ(answer.blocks, 4U);
+  engine_->release(answer.lease);
+}
+
 }  // namespace
 }  // namespace kvstream
